@@ -26,7 +26,9 @@ class Environment(Protocol):
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]: ...
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]: ...
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]: ...
 
@@ -50,5 +52,3 @@ class Reentrant(Protocol):
         environments whose steps depend on what they showed before. Most can ignore it.
         """
         ...
-
-
