@@ -5,8 +5,12 @@ Nothing here opens a file, an environment or a device: reading TOML and layering
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, field
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from dpsr_apex.replay.schedules import Schedule, constant
 
@@ -28,9 +32,9 @@ class ReplayConfig:
 
     method: Method = "dpsr"
     capacity: int = 50_000  # N, transitions
-    sampling_exponent: Schedule = constant(0.6)  # alpha(t)
-    bias_annealing: Schedule = Schedule(0.4, 1.0)  # beta(t)
-    replacing_exponent: Schedule = constant(0.3)  # gamma(t); not the discount
+    sampling_exponent: Schedule = field(default=constant(0.6))  # alpha(t)
+    bias_annealing: Schedule = field(default=Schedule(0.4, 1.0))  # beta(t)
+    replacing_exponent: Schedule = field(default=constant(0.3))  # gamma(t); not the discount
     replace_candidates: int = 256  # C_c
     recycle_candidates: int = 16  # C_r
     recycle_period: int = 10_000  # F_r, transitions between recycling rounds; 0 = off
@@ -39,12 +43,32 @@ class ReplayConfig:
     initial_priority: Literal["max", "td_error"] = "max"  # td_error: the actor's own, as in Ape-X
     exponent_tolerance: float = 0.01  # leaves are rebuilt when alpha(t) or gamma(t) has moved by more than this
 
+    @property
+    def alpha(self) -> Schedule:
+        """The sampling exponent that the method really uses: 0, so every transition alike, for `uniform`."""
+        return constant(0.0) if self.method == "uniform" else self.sampling_exponent
+
+    @property
+    def sampling(self) -> Literal["proportional", "rank"]:
+        """What a transition is drawn by: its priority itself, or the rank of its priority."""
+        return "rank" if self.method == "per_rank" else "proportional"
+
+    @property
+    def replaces_by_priority(self) -> bool:
+        """Whether a full replay replaces the oldest of C_c drawn candidates, instead of the oldest of all."""
+        return self.method in ("double", "dpsr")
+
+    @property
+    def recycles(self) -> bool:
+        """Whether recycling rounds happen at all."""
+        return self.method == "dpsr" and self.recycle_period > 0
+
 
 @dataclass(frozen=True)
 class ActorConfig:
     """How experience is gathered."""
 
-    exploration: Schedule = Schedule(1.0, 0.02, over=0.1)  # epsilon(t)
+    exploration: Schedule = field(default=Schedule(1.0, 0.02, over=0.1))  # epsilon(t)
     environments: int = 1  # stepped side by side by one actor
     n_steps: int = 1  # of the return stored with each transition
 
@@ -97,3 +121,212 @@ class Config:
     learner: LearnerConfig = LearnerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     run: RunConfig = RunConfig()
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; one line for each fault."""
+
+    def __init__(self, *faults: object) -> None:
+        super().__init__("\n".join(map(str, faults)))
+
+
+class Fault(NamedTuple):
+    """One refused setting."""
+
+    key: str  # dotted; of a schedule or a list the very part: "actor.exploration.end", "learner.hidden[0]"
+    value: Any
+    allowed: str
+
+    @property
+    def setting(self) -> str:
+        """The setting that `key` is, or is part of."""
+        return ".".join(self.key.partition("[")[0].split(".")[:2])
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        return f"{self.key} = {shown if len(shown) <= 80 else shown[:77] + '...'}: {self.allowed}"
+
+
+class Range(NamedTuple):
+    """The numbers from `low` to `high`, both included unless `above` leaves out `low`."""
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+
+    def __str__(self) -> str:
+        if self.above:
+            return f"above {self.low}" + (f" and at most {self.high}" if self.high < math.inf else "")
+        return f"from {self.low} to {self.high}" if self.high < math.inf else f"at least {self.low}"
+
+    def holds(self, number: float) -> bool:
+        """Whether `number` is in the range."""
+        return self.low <= number <= self.high and not (self.above and number == self.low)
+
+
+SECTIONS: Final[dict[str, Any]] = get_type_hints(Config)
+KINDS: Final[dict[str, Any]] = {
+    f"{section}.{name}": kind for section, cls in SECTIONS.items() for name, kind in get_type_hints(cls).items()
+}
+
+_ONE_OR_MORE = Range(1)
+_ZERO_OR_MORE = Range(0)
+_POSITIVE = Range(0, above=True)
+_UNIT = Range(0, 1)
+_SHARE = Range(0, 1, above=True)
+_EXPONENT = Range(0, 5)  # p ** 5 of the priorities met in practice is still far from overflow
+
+# The range of every number; of both ends of a schedule, and of every element of a list.
+RANGES: Final[dict[str, Range]] = {
+    "env.stack": Range(1, 255),
+    "replay.capacity": Range(1, 2**31 - 1),
+    "replay.sampling_exponent": _EXPONENT,
+    "replay.bias_annealing": _UNIT,
+    "replay.replacing_exponent": _EXPONENT,
+    "replay.replace_candidates": _ZERO_OR_MORE,
+    "replay.recycle_candidates": _ZERO_OR_MORE,
+    "replay.recycle_period": _ZERO_OR_MORE,
+    "replay.priority_floor": _SHARE,
+    "replay.exponent_tolerance": _UNIT,
+    "actor.exploration": _UNIT,
+    "actor.environments": _ONE_OR_MORE,
+    "actor.n_steps": Range(1, 255),  # travels as one byte
+    "learner.batch_size": _ONE_OR_MORE,
+    "learner.learning_rate": _POSITIVE,
+    "learner.discount": _UNIT,
+    "learner.steps_per_update": _ONE_OR_MORE,
+    "learner.target_period": _ONE_OR_MORE,
+    "learner.learning_starts": _ONE_OR_MORE,
+    "learner.gradient_clip": _POSITIVE,
+    "learner.hidden": _ONE_OR_MORE,
+    "learner.head": _ONE_OR_MORE,
+    "evaluation.period": _ZERO_OR_MORE,
+    "evaluation.episodes": _ONE_OR_MORE,
+    "evaluation.epsilon": _UNIT,
+    "evaluation.max_steps": _ONE_OR_MORE,
+    "run.seed": Range(0, 2**31 - 1),
+    "run.total_steps": _ONE_OR_MORE,
+    "run.log_period": _ONE_OR_MORE,
+    "run.checkpoint_period": _ZERO_OR_MORE,
+    "run.checkpoints_kept": _ONE_OR_MORE,
+    "run.threads": _ONE_OR_MORE,
+}
+
+# The first setting may not be greater than the second.
+AT_MOST: Final = (
+    ("replay.replace_candidates", "replay.capacity"),
+    ("replay.recycle_candidates", "replay.capacity"),
+    ("learner.batch_size", "replay.capacity"),
+    ("learner.batch_size", "learner.learning_starts"),
+    ("learner.learning_starts", "run.total_steps"),
+)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Every value of the tree by its dotted key."""
+    return {key: getattr(getattr(config, section), name) for key in KINDS for section, name in [key.split(".")]}
+
+
+def validate(config: Config) -> None:
+    """Raise a ConfigError that names every fault of `config`; return if there is none."""
+    faults = find_faults(config)
+    if faults:
+        raise ConfigError(*faults)
+
+
+def find_faults(config: Config) -> list[Fault]:
+    """Every setting that cannot be run, each once for each reason."""
+    values = settings(config)
+    faults = [Fault(key, value, describe(KINDS[key])) for key, value in values.items() if not fits(KINDS[key], value)]
+    if faults:
+        return faults  # numbers cannot be compared while some are not numbers
+    faults = [fault for key, span in RANGES.items() for fault in _out_of_range(key, values[key], span)]
+    return faults + list(_conflicts(config, values))
+
+
+def fits(kind: Any, value: Any) -> bool:
+    """Whether `value` is of the type `kind` of a setting: as `isinstance`, but a bool is no int and NaN is no float."""
+    if isinstance(kind, UnionType):
+        return any(fits(option, value) for option in get_args(kind))
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and len(value) > 0 and all(fits(int, item) for item in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and _is_plain(value)
+    if kind is Schedule:
+        return isinstance(value, Schedule) and all(fits(float, number) for number in astuple(value))
+    if kind is float:
+        return is_number(value)
+    if kind is str:
+        return isinstance(value, str) and value != ""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def describe(kind: Any) -> str:
+    """The values that `fits(kind, value)` accepts, in words."""
+    if isinstance(kind, UnionType):
+        return " or ".join(describe(option) for option in get_args(kind))
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(kind)))
+    words = {
+        NoneType: "left out",
+        bool: "true or false",
+        int: "an integer",
+        float: "a finite number",
+        str: "text that is not empty",
+        tuple: "a list of one or more integers",
+        dict: "a table of text, finite numbers, booleans, and lists and tables of them",
+        Schedule: "a finite number, or a line such as { start = 1.0, end = 0.1, over = 0.5 }",
+    }
+    return words[get_origin(kind) or kind]
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is an int or a float that a finite float can hold."""
+    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_numeric and abs(value) <= sys.float_info.max
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether TOML can hold `value` and give it back equal."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return isinstance(value, str | bool) or is_number(value)
+
+
+def _out_of_range(key: str, value: Any, span: Range) -> Iterator[Fault]:
+    for name, number, limit in _numbers(key, value, span):
+        if not limit.holds(number):
+            yield Fault(name, number, str(limit))
+
+
+def _numbers(key: str, value: Any, span: Range) -> list[tuple[str, float, Range]]:
+    """The numbers that a setting is made of, each with its name and its range."""
+    if value is None:
+        return []
+    if isinstance(value, tuple):
+        return [(f"{key}[{i}]", item, span) for i, item in enumerate(value)]
+    if not isinstance(value, Schedule):
+        return [(key, value, span)]
+    if value == constant(value.start):
+        return [(key, value.start, span)]
+    return [(f"{key}.start", value.start, span), (f"{key}.end", value.end, span), (f"{key}.over", value.over, _SHARE)]
+
+
+def _conflicts(config: Config, values: dict[str, Any]) -> Iterator[Fault]:
+    """Settings that are sound alone and not together; those that the method never reads are left in peace."""
+    replay = config.replay
+    is_read = {"replay.replace_candidates": replay.replaces_by_priority, "replay.recycle_candidates": replay.recycles}
+    for key, bound in AT_MOST:
+        if is_read.get(key, True) and values[key] > values[bound]:
+            yield Fault(key, values[key], f"at most {bound} ({values[bound]})")
+    if replay.replaces_by_priority and replay.replace_candidates == 0:
+        yield Fault("replay.replace_candidates", 0, f"at least 1 with method {replay.method!r}")
+    if replay.recycles and replay.recycle_candidates in (0, 1):
+        allowed = (
+            "at least 2, because one of a round's slots goes to the new transition (replay.recycle_period = 0: off)"
+        )
+        yield Fault("replay.recycle_candidates", replay.recycle_candidates, allowed)
