@@ -26,15 +26,21 @@ class Environment(Protocol):
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]: ...
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode: (observation, info)."""
+        ...
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]: ...
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """(observation, reward, terminal, truncated, info)."""
+        ...
 
-    def render(self) -> Any: ...
+    def render(self) -> Any:
+        """A picture of now (RGB, uint8) where the environment can draw one."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
 
 
 @runtime_checkable
@@ -52,3 +58,11 @@ class Reentrant(Protocol):
         environments whose steps depend on what they showed before. Most can ignore it.
         """
         ...
+
+
+class UnusableEnvironment(ValueError):  # noqa: N818 -- it says what the environment is
+    """An environment that cannot be used as asked: which one, what is wrong, and what to do about it."""
+
+    def __init__(self, name: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{name}: {problem.rstrip('.')}. {remedy}")
+        self.problem = problem

@@ -1,0 +1,104 @@
+"""Gymnasium's control tasks, made re-enterable: by their state where it can be put back exactly, else by their history.
+
+Observations are what Gymnasium gives; nothing of a task is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import seeding
+from numpy.typing import NDArray
+
+from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec
+
+EXACT = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1")
+BY_HISTORY = ("LunarLander-v3",)
+
+Vector = NDArray[np.float32]
+StepResult = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
+
+# Elapsed steps, steps since a pole fell (-1: it stands), dtype of the state; the state itself follows.
+_HEADER = struct.Struct("<IiB")
+
+
+class ClassicControl(gymnasium.Wrapper[Vector, int, Vector, int]):
+    """CartPole, MountainCar or Acrobot with its time limit. A snapshot is the state to the last bit."""
+
+    def __init__(self, name: str, **arguments: Any) -> None:
+        task = gymnasium.make(name, disable_env_checker=True, **{"render_mode": "rgb_array", **arguments})
+        super().__init__(task.unwrapped)
+        self._task: Any = task.unwrapped
+        self._limit = gymnasium.spec(name).max_episode_steps or np.iinfo(np.int32).max
+        self._elapsed = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
+        """A new episode."""
+        self._elapsed = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: int) -> StepResult:
+        """One step; truncated when the time is over."""
+        observation, reward, terminal, _, info = self.env.step(action)
+        self._elapsed += 1
+        return observation, reward, terminal, self._elapsed >= self._limit, info
+
+    def snapshot(self) -> bytes:
+        """The state in its own precision: Acrobot starts in single precision and goes on in double."""
+        state = np.asarray(self._task.state)
+        fallen = getattr(self._task, "steps_beyond_terminated", None)
+        return _HEADER.pack(self._elapsed, -1 if fallen is None else fallen, ord(state.dtype.char)) + state.tobytes()
+
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state says it all
+        """Back to that state."""
+        self._elapsed, fallen, kind = _HEADER.unpack_from(snapshot)
+        self._task.state = np.frombuffer(snapshot, np.dtype(chr(kind)), offset=_HEADER.size).copy()
+        if hasattr(self._task, "steps_beyond_terminated"):
+            self._task.steps_beyond_terminated = None if fallen < 0 else fallen
+
+
+class ByHistory(gymnasium.Wrapper[Any, int, Any, int]):
+    """Any deterministic Gymnasium environment with up to 256 actions, re-entered by playing its episode again.
+
+    A snapshot is the random generator's state before the reset and the actions since; its size and the time to restore
+    grow with the episode. All randomness must come from the environment's own `np_random`. In a config:
+    `name = "dpsr_apex.envs.classic:ByHistory"`, `arguments = {env = "LunarLander-v3"}`.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, int] | str, **arguments: Any) -> None:
+        made = gymnasium.make(env, disable_env_checker=True, **arguments) if isinstance(env, str) else env
+        super().__init__(made)
+        self._codec = SnapshotCodec()
+        self._origin: dict[str, Any] = {}
+        self._actions = bytearray()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """A new episode with an empty history."""
+        if seed is not None:
+            self.env.unwrapped.np_random = seeding.np_random(seed)[0]
+        self._origin = dict(self.env.unwrapped.np_random.bit_generator.state)
+        self._actions.clear()
+        return self.env.reset(options=options)
+
+    def step(self, action: int) -> StepResult:
+        """One step, kept in the history."""
+        self._actions.append(int(action))
+        return self.env.step(action)
+
+    def snapshot(self) -> bytes:
+        """Where the episode began, and every action since."""
+        return self._codec.squeeze(json.dumps(self._origin).encode() + b"\n" + self._actions)
+
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the history says it all
+        """Play the episode again up to that moment."""
+        origin, newline, actions = self._codec.inflate(snapshot).partition(b"\n")
+        if not newline:
+            raise DamagedSnapshot("damaged snapshot: it holds no history")
+        self.env.unwrapped.np_random.bit_generator.state = json.loads(origin)
+        self.reset()
+        for action in actions:
+            self.step(action)

@@ -1,0 +1,83 @@
+"""The paper's motivating example: a safe corridor to the right, and a treasure deep in the left one.
+
+The first action commits to a side. Right pays 1 a step for 500 steps. Left costs 1 a step until the step that reaches
+the treasure, which pays 1000: going left is better exactly while the treasure lies no deeper than 500. In a corridor
+the other action gives up, and the episode ends there with 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+LEFT, RIGHT = 0, 1
+RIGHT_LENGTH = 500  # steps
+TREASURE = 1000.0
+
+_STATE = struct.Struct("<bI")
+_PICTURE_WIDTH = 256  # pixels of each corridor
+
+
+class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
+    """An observation is (side, how far along): side is -1, 0 or 1; the way is measured in right corridors."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012 -- declared so by gymnasium
+    render_mode = "rgb_array"
+
+    def __init__(self, depth: int = 100) -> None:
+        if not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"depth is {depth!r}; the treasure lies at least 1 step deep")
+        self.depth = depth
+        longest = max(1.0, depth / RIGHT_LENGTH)
+        self.observation_space = spaces.Box(np.array((-1, 0), np.float32), np.array((1, longest), np.float32))
+        self.action_space = spaces.Discrete(2)
+        self._side = 0
+        self._along = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Back to the fork."""
+        super().reset(seed=seed, options=options)
+        self._side = self._along = 0
+        return self._observation(), {}
+
+    def step(self, action: int) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """One step along, or the end for one who turns around."""
+        towards = 1 if action == RIGHT else -1
+        if self._side == -towards:
+            return self._observation(), 0.0, True, False, {}
+        self._side = towards
+        self._along += 1
+        arrived = self._along == self._length
+        reward = 1.0 if towards > 0 else TREASURE if arrived else -1.0
+        return self._observation(), reward, arrived, False, {}
+
+    def snapshot(self) -> bytes:
+        """Side and way."""
+        return _STATE.pack(self._side, self._along)
+
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state says it all
+        """Back to that place."""
+        self._side, self._along = _STATE.unpack(snapshot)
+
+    def render(self) -> NDArray[np.uint8]:
+        """Both corridors from above: the treasure in yellow on the left, the walker in white."""
+        picture = np.full((32, 2 * _PICTURE_WIDTH + 1, 3), 40, np.uint8)
+        picture[8:24, :8] = (230, 190, 40)
+        picture[8:24, _PICTURE_WIDTH + 1 :, 1] = 110
+        walker = _PICTURE_WIDTH + round(self._side * self._along / self._length * (_PICTURE_WIDTH - 4))
+        picture[12:20, max(walker - 4, 0) : walker + 4] = 255
+        return picture
+
+    @property
+    def _length(self) -> int:
+        return RIGHT_LENGTH if self._side > 0 else self.depth
+
+    def _observation(self) -> NDArray[np.float32]:
+        return np.array((self._side, self._along / RIGHT_LENGTH), np.float32)

@@ -1,0 +1,199 @@
+"""One environment as the roles see it: a stack of frames, numbers that are sane, and a way back to any moment.
+
+Everything that an environment says is checked here, so that no wrong number reaches the replay. Nothing here draws
+random numbers of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from dpsr_apex.envs.compression import FrameCodec
+from dpsr_apex.envs.snapshot import Environment, Frame, Reentrant, UnusableEnvironment
+from dpsr_apex.replay.transitions import Stack
+
+
+class Step(NamedTuple):
+    """What one action led to; the observation is in the environment's `frames` and `stack`."""
+
+    reward: float  # as it is to be learned: clipped, where the environment clips
+    terminal: bool
+    truncated: bool
+    score: float  # the unclipped reward of this step
+    game_over: bool  # False where an episode ended but the next `reset` plays on
+
+
+class EnvState(NamedTuple):
+    """An environment in a checkpoint."""
+
+    facts: dict[str, Any]  # plain numbers and texts, ready for JSON
+    arrays: dict[str, NDArray[Any]]
+
+
+class StackedEnv:
+    """Starts with a reset by `seed`. Consecutive observations share their squeezed frames.
+
+    `stack`: frames in an observation; None = 4 for pixels, 1 for vectors. `name` is for messages.
+    """
+
+    frames: NDArray[Any]
+    """The observation of now, shape (stack, *frame shape), the newest frame last; a new array at every step."""
+    stack: Stack
+    """The same observation, squeezed."""
+
+    def __init__(self, env: Environment, stack: int | None, seed: int, name: str = "") -> None:
+        self.env = env
+        self._name = name or type(env).__name__
+        self.codec = _codec_for(self._name, env.observation_space)
+        self.actions = _count_actions(self._name, env.action_space)
+        depth = stack or (4 if len(self.codec.shape) == 2 else 1)
+        self.observation_shape = (depth, *self.codec.shape)
+        self.reentrant = isinstance(env, Reentrant)
+        self.game_score = 0.0  # unclipped, of the game so far, over lost lives
+        self.game_steps = 0
+        self._game_over = True
+        self._begin(seed)
+
+    def reset(self) -> None:
+        """Begin the next episode; every frame of the stack is its first one."""
+        self._begin(None)
+
+    def step(self, action: int) -> Step:
+        """One action; after an end, `reset` must follow."""
+        observation, reward, terminal, truncated, info = self.env.step(action)
+        frame = self._checked(observation)
+        self.frames = np.concatenate((self.frames[1:], frame[np.newaxis]))
+        self.stack = (*self.stack[1:], self.codec.squeeze(frame))
+        gained = self._finite(float(reward), "reward")
+        score = self._finite(float(info.get("score", gained)), "score")
+        game_over = bool(info.get("game_over", terminal or truncated))
+        self.game_score += score
+        self.game_steps += 1
+        self._game_over = game_over
+        return Step(gained, bool(terminal), bool(truncated), score, game_over)
+
+    def snapshot(self) -> bytes:
+        """The moment of now as small bytes; b"" for an environment that cannot be re-entered."""
+        if not isinstance(self.env, Reentrant):
+            return b""
+        snapshot = self.env.snapshot()
+        if not isinstance(snapshot, bytes) or not snapshot:
+            raise self._unusable(
+                f"snapshot() returned {type(snapshot).__name__} ({snapshot!r:.40})", "Return bytes, at least one"
+            )
+        return snapshot
+
+    def restore(self, snapshot: bytes, stack: Stack) -> None:
+        """Go to the moment at which `snapshot` was taken and `stack` was seen. The game's score is not put back."""
+        if not isinstance(self.env, Reentrant):
+            raise self._unusable("it cannot be re-entered", "Give it snapshot() and restore()")
+        frames = self.codec.inflate_stack(stack)
+        self.env.restore(snapshot, frames)
+        self.frames, self.stack = frames, stack
+        self._game_over = False
+
+    def save(self) -> EnvState:
+        """Everything that the next steps and resets depend on. Draws nothing and changes nothing."""
+        generator = self._generator()
+        facts = {
+            "generator": None if generator is None else generator.bit_generator.state,
+            "game_score": self.game_score,
+            "game_steps": self.game_steps,
+            "game_over": self._game_over,
+        }
+        snapshot = np.frombuffer(self.snapshot(), np.uint8)
+        return EnvState(facts, {"snapshot": snapshot, "frames": self.frames.copy()})
+
+    def load(self, state: EnvState) -> None:
+        """Go on where `save` was called. An environment that cannot be re-entered begins a new game instead."""
+        frames = state.arrays["frames"]
+        if frames.shape != self.observation_shape or frames.dtype != self.codec.dtype:
+            raise self._unusable(f"the saved observation is {frames.dtype}{frames.shape}", "Was another one saved?")
+        if self.reentrant:
+            self.restore(state.arrays["snapshot"].tobytes(), tuple(self.codec.squeeze(frame) for frame in frames))
+        self._set_generator(state.facts["generator"])
+        if not self.reentrant:
+            self._game_over = True
+            self.reset()
+            return
+        self.game_score = float(state.facts["game_score"])
+        self.game_steps = int(state.facts["game_steps"])
+        self._game_over = bool(state.facts["game_over"])
+
+    def render(self) -> Any:
+        """The environment's own picture."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Let go of the environment."""
+        self.env.close()
+
+    def _begin(self, seed: int | None) -> None:
+        observation, _ = self.env.reset(seed=seed)
+        depth = self.observation_shape[0]
+        frame = self._checked(observation)
+        self.frames = np.repeat(frame[np.newaxis], depth, axis=0)
+        self.stack = (self.codec.squeeze(frame),) * depth
+        if seed is not None or self._game_over:
+            self.game_score, self.game_steps = 0.0, 0
+        self._game_over = False
+
+    def _checked(self, observation: Any) -> Frame:
+        frame = np.asarray(observation)
+        if frame.shape != self.codec.shape or frame.dtype.kind != self.codec.dtype.kind:
+            raise self._unusable(
+                f"it showed {frame.dtype}{frame.shape} but its observation_space says {self.codec.shape} of "
+                f"{self.codec.dtype}",
+                "Make the two agree",
+            )
+        if frame.dtype == np.uint8:
+            return frame
+        frame = frame.astype(self.codec.dtype)
+        if not np.isfinite(frame).all():
+            raise self._unusable(f"it showed {frame}", "Observations must be finite; look for a division by zero")
+        return frame
+
+    def _finite(self, number: float, what: str) -> float:
+        if not math.isfinite(number):
+            raise self._unusable(f"its {what} was {number}", f"A {what} must be finite; look for a division by zero")
+        return number
+
+    def _generator(self) -> np.random.Generator | None:
+        return getattr(getattr(self.env, "unwrapped", self.env), "np_random", None)
+
+    def _set_generator(self, state: dict[str, Any] | None) -> None:
+        generator = self._generator()
+        if generator is not None and state is not None:
+            generator.bit_generator.state = state
+
+    def _unusable(self, problem: str, remedy: str) -> UnusableEnvironment:
+        return UnusableEnvironment(self._name, problem, f"{remedy}.")
+
+
+def _codec_for(name: str, space: spaces.Space[Any]) -> FrameCodec:
+    if isinstance(space, spaces.Box):
+        if space.dtype == np.uint8 and len(space.shape) == 2:
+            return FrameCodec(space.shape, np.uint8)
+        if space.dtype is not None and space.dtype.kind == "f" and len(space.shape) == 1:
+            return FrameCodec(space.shape, np.float32)
+    raise UnusableEnvironment(
+        name,
+        f"its observations are {space}",
+        "Supported are Box of uint8 with two axes (one grey frame) and Box of floats with one axis (a vector); "
+        "wrap the environment so that it shows one of them.",
+    )
+
+
+def _count_actions(name: str, space: spaces.Space[Any]) -> int:
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return int(space.n)
+    raise UnusableEnvironment(
+        name,
+        f"its actions are {space}",
+        "DQN needs Discrete actions that start at 0; wrap the environment to give them.",
+    )
