@@ -7,8 +7,9 @@ immutable bytes, and a frame goes by itself when the last transition that uses i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,8 @@ Stack = tuple[bytes, ...]
 """One observation at rest: its squeezed frames, the oldest first."""
 
 
-class Transitions(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Transitions:
     """Row i of every column is one transition (s_tm1, a_tm1, r_t, s_t)."""
 
     s_tm1: list[Stack]
@@ -28,19 +30,97 @@ class Transitions(NamedTuple):
     n_steps: NDArray[np.uint8]  # environment steps between s_tm1 and s_t
     snapshots: list[bytes]  # the environment's state at s_tm1, squeezed; empty where it cannot be re-entered
 
-    @property
-    def count(self) -> int:
-        """How many transitions these are (`len` of a named tuple counts its columns)."""
+    def __len__(self) -> int:
         return len(self.s_tm1)
 
     def rows(self, start: int, stop: int) -> Transitions:
         """Transitions `start` to `stop` (exclusive) of these."""
-        return Transitions(*(column[start:stop] for column in self))
+        part = slice(start, stop)
+        return Transitions(
+            self.s_tm1[part],
+            self.a_tm1[part],
+            self.r_t[part],
+            self.s_t[part],
+            self.terminal[part],
+            self.n_steps[part],
+            self.snapshots[part],
+        )
 
 
-def concatenate(parts: Iterable[Transitions]) -> Transitions:
-    """All transitions of `parts`, in order; at least one part is needed."""
-    columns = zip(*parts, strict=True)
+def blank(count: int) -> Transitions:
+    """`count` rows with nothing in them."""
     return Transitions(
-        *(sum(column, []) if isinstance(column[0], list) else np.concatenate(column) for column in columns)
+        s_tm1=[()] * count,
+        a_tm1=np.zeros(count, dtype=np.int64),
+        r_t=np.zeros(count, dtype=np.float32),
+        s_t=[()] * count,
+        terminal=np.zeros(count, dtype=np.bool_),
+        n_steps=np.zeros(count, dtype=np.uint8),
+        snapshots=[b""] * count,
+    )
+
+
+def write_rows(store: Transitions, slots: NDArray[np.int64], transitions: Transitions) -> None:
+    """Put row i of `transitions` into row `slots[i]` of `store`; of a slot named twice the last one stays."""
+    store.a_tm1[slots] = transitions.a_tm1
+    store.r_t[slots] = transitions.r_t
+    store.terminal[slots] = transitions.terminal
+    store.n_steps[slots] = transitions.n_steps
+    for row, slot in enumerate(slots.tolist()):
+        store.s_tm1[slot] = transitions.s_tm1[row]
+        store.s_t[slot] = transitions.s_t[row]
+        store.snapshots[slot] = transitions.snapshots[row]
+
+
+def read_rows(store: Transitions, slots: NDArray[np.int64]) -> Transitions:
+    """The transitions in these rows of `store`, in this order."""
+    places = slots.tolist()
+    return Transitions(
+        s_tm1=[store.s_tm1[slot] for slot in places],
+        a_tm1=store.a_tm1[slots],
+        r_t=store.r_t[slots],
+        s_t=[store.s_t[slot] for slot in places],
+        terminal=store.terminal[slots],
+        n_steps=store.n_steps[slots],
+        snapshots=[store.snapshots[slot] for slot in places],
+    )
+
+
+def pack(transitions: Transitions) -> dict[str, NDArray[Any]]:
+    """The transitions as plain arrays, every shared piece of bytes written once: the form in which they are saved."""
+    stacks = list(chain(transitions.s_tm1, transitions.s_t, ((snapshot,) for snapshot in transitions.snapshots)))
+    numbers: dict[int, int] = {}
+    references = np.array(
+        [numbers.setdefault(id(piece), len(numbers)) for stack in stacks for piece in stack], dtype=np.uint32
+    )
+    pieces = {id(piece): piece for stack in stacks for piece in stack}
+    return {
+        "a_tm1": transitions.a_tm1,
+        "r_t": transitions.r_t,
+        "terminal": transitions.terminal,
+        "n_steps": transitions.n_steps,
+        "stack_sizes": np.array([len(stack) for stack in stacks], dtype=np.uint8),
+        "references": references,
+        "piece_sizes": np.array([len(pieces[key]) for key in numbers], dtype=np.uint32),
+        "pieces": np.frombuffer(b"".join(pieces[key] for key in numbers), dtype=np.uint8),
+    }
+
+
+def unpack(arrays: dict[str, NDArray[Any]]) -> Transitions:
+    """The transitions that `pack` was given, sharing pieces as they did."""
+    blob = arrays["pieces"].tobytes()
+    ends = np.cumsum(arrays["piece_sizes"], dtype=np.int64).tolist()
+    pieces = [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
+    named = [pieces[number] for number in arrays["references"].tolist()]
+    bounds = np.cumsum(arrays["stack_sizes"], dtype=np.int64).tolist()
+    stacks = [tuple(named[start:end]) for start, end in zip([0, *bounds[:-1]], bounds, strict=True)] if bounds else []
+    count = len(arrays["a_tm1"])
+    return Transitions(
+        s_tm1=stacks[:count],
+        a_tm1=arrays["a_tm1"].astype(np.int64),
+        r_t=arrays["r_t"].astype(np.float32),
+        s_t=stacks[count : 2 * count],
+        terminal=arrays["terminal"].astype(np.bool_),
+        n_steps=arrays["n_steps"].astype(np.uint8),
+        snapshots=[stack[0] for stack in stacks[2 * count :]],
     )

@@ -1,0 +1,391 @@
+"""DpsrReplay: what is stored, what is drawn, what is replaced, and what is recycled.
+
+Pure state: no sockets, no files, no wall clock, no random state but the generator that is passed in. The one clock is
+t, the number of transitions inserted so far.
+
+A transition is named by its identity, a number that is never used twice: its serial number times the capacity, plus its
+slot. So a slot is found by arithmetic, a stale name is noticed by comparing, and the oldest is the least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsr_apex.config import ReplayConfig
+from dpsr_apex.replay.occupancy import GREATEST_NOW, occupy, replace_by_priority, update_current
+from dpsr_apex.replay.ranking import Ranking
+from dpsr_apex.replay.transitions import Transitions, blank, pack, read_rows, unpack, write_rows
+from dpsr_apex.replay.trees import PriorityTrees, Slots
+
+GREATEST_TD_ERROR = 1e50  # beyond this, powers of a priority would leave the range of a float
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class BadPriority(ValueError):
+    """A TD error that cannot become a priority; nothing was changed."""
+
+
+class Sample(NamedTuple):
+    """A batch drawn by priority."""
+
+    identities: Integers
+    weights: NDArray[np.float32]
+    transitions: Transitions
+
+
+class Arrivals(NamedTuple):
+    """Transitions on their way into slots, row by row."""
+
+    transitions: Transitions
+    priorities: Floats  # GREATEST_NOW: the greatest in the replay at the moment of entering
+    births: Integers  # clock t
+    serials: Integers
+
+    def rows(self, start: int, stop: int) -> Arrivals:
+        """Arrivals `start` to `stop` (exclusive) of these."""
+        return Arrivals(
+            self.transitions.rows(start, stop),
+            self.priorities[start:stop],
+            self.births[start:stop],
+            self.serials[start:stop],
+        )
+
+
+@dataclass
+class Round:
+    """One recycling round: candidates whose states are entered again, and the transition that waits for its end."""
+
+    number: int
+    candidates: Integers  # identities
+    stored: Transitions  # the candidates themselves, as they were when the round was opened
+    waiting: Arrivals  # one row: the new transition that will take the slot of the weakest candidate
+    answers: dict[int, tuple[Transitions, float]] = field(default_factory=dict)  # by identity: one row, |TD error|
+
+
+@dataclass
+class Counters:
+    """What has happened so far. Everything that came in is accounted for: see `DpsrReplay.check_valid`."""
+
+    recycled: int = 0  # recycled transitions stored
+    replaced: int = 0  # stored transitions that made room for another
+    rounds_opened: int = 0
+    rounds_closed: int = 0  # every candidate was answered
+    rounds_expired: int = 0  # ended with what had arrived
+    candidates_drawn: int = 0
+    candidates_applied: int = 0  # answered, and their slot taken by what the round brought
+    candidates_stale: int = 0  # answered, but replaced meanwhile
+    candidates_lost: int = 0  # not answered before the round ended
+    answers_late: int = 0  # to a round that had ended, or given twice
+    priorities_updated: int = 0
+    priorities_stale: int = 0  # for a transition that had been replaced
+
+
+class DpsrReplay:
+    """The replay of all five methods; which one it is follows from the config."""
+
+    def __init__(self, config: ReplayConfig, total_steps: int, rng: np.random.Generator) -> None:
+        self.config = config
+        self.t = 0
+        self.size = 0
+        self.counters = Counters()
+        self.rounds: dict[int, Round] = {}  # the open ones, by number
+        self._total_steps = total_steps
+        self._rng = rng
+        self._next_serial = 0
+        self._identities = np.full(config.capacity, -1, dtype=np.int64)
+        self._births = np.zeros(config.capacity, dtype=np.int64)
+        self._store = blank(config.capacity)
+        alpha, gamma = self._exponents()
+        self._trees = PriorityTrees(config.capacity, alpha, gamma)
+        self._ranking = Ranking(config.capacity, alpha) if config.sampling == "rank" else None
+
+    @property
+    def identities(self) -> Integers:
+        """The identity of each stored transition, slot by slot; a copy."""
+        return self._identities[: self.size].copy()
+
+    @property
+    def births(self) -> Integers:
+        """The clock at which each stored transition was born, slot by slot; a copy."""
+        return self._births[: self.size].copy()
+
+    @property
+    def priorities(self) -> Floats:
+        """The priority of each stored transition, slot by slot; a copy."""
+        return self._trees.priorities[: self.size].copy()
+
+    def insert(self, transitions: Transitions, td_errors: Floats | None = None) -> list[Round]:
+        """Take new transitions, one tick of t each; the recycling rounds that they opened are returned.
+
+        They enter with the greatest priority in the replay, or by their absolute `td_errors` where given.
+        """
+        count = len(transitions)
+        if td_errors is None:
+            priorities = np.full(count, GREATEST_NOW)
+        else:
+            priorities = self._priorities_of(td_errors, np.arange(count), "inserted transition")
+        self._follow_schedules()
+        arrivals = Arrivals(transitions, priorities, self.t + 1 + np.arange(count), self._take_serials(count))
+        opened = []
+        done = 0
+        while done < count:
+            due = done + self._insertions_before_round()
+            self._insert_common(arrivals.rows(done, min(due, count)))
+            if due < count:
+                opened.append(self._open_round(arrivals.rows(due, due + 1)))
+            done = due + 1
+        return opened
+
+    def sample(self, batch_size: int) -> Sample:
+        """Draw a batch: stratified, with the importance weights of beta(t) over the whole replay."""
+        if self.size == 0:
+            raise ValueError("nothing can be drawn from an empty replay")
+        self._follow_schedules()
+        beta = self.config.bias_annealing.at(self.t, self._total_steps)
+        slots, weights = (self._ranking or self._trees).draw_to_sample(self._rng.random(batch_size), beta)
+        return Sample(self._identities[slots], weights, read_rows(self._store, slots))
+
+    def update_priorities(self, identities: Integers, td_errors: Floats) -> None:
+        """Set priorities from absolute TD errors; those of transitions replaced meanwhile are counted as stale."""
+        priorities = self._priorities_of(td_errors, identities, "transition")
+        trees = self._trees
+        slots = update_current(
+            trees.nodes, trees.levels, self._identities, identities, priorities, trees.alpha, trees.gamma
+        )
+        self._rank(slots)
+        self.counters.priorities_updated += slots.size
+        self.counters.priorities_stale += identities.size - slots.size
+
+    def read(self, identities: Integers) -> Transitions:
+        """The stored transitions of these identities; a KeyError names the first that is not stored."""
+        slots = identities % self.config.capacity
+        missing = identities[self._identities[slots] != identities]
+        if missing.size:
+            raise KeyError(f"transition {missing[0]} is not in the replay")
+        return read_rows(self._store, slots)
+
+    def answer(self, number: int, identities: Integers, transitions: Transitions, td_errors: Floats) -> None:
+        """Take what recycling gave for some candidates of a round; the answer to the last one closes the round.
+
+        Row i of `transitions` starts from the state of candidate `identities[i]`. Answers to a round that has ended,
+        and second answers, are counted and dropped.
+        """
+        self._priorities_of(td_errors, identities, "recycled transition")
+        round_ = self.rounds.get(number)
+        if round_ is None:
+            self.counters.answers_late += identities.size
+            return
+        strangers = np.setdiff1d(identities, round_.candidates)
+        if strangers.size:
+            raise ValueError(f"transition {strangers[0]} is not a candidate of round {number}")
+        for row, identity in enumerate(identities.tolist()):
+            if identity in round_.answers:
+                self.counters.answers_late += 1
+            else:
+                round_.answers[identity] = (transitions.rows(row, row + 1), float(td_errors[row]))
+        if len(round_.answers) == round_.candidates.size:
+            self.counters.rounds_closed += 1
+            self._end_round(round_)
+
+    def expire(self, number: int) -> None:
+        """End a round with what has arrived."""
+        self.counters.rounds_expired += 1
+        self._end_round(self.rounds[number])
+
+    def _exponents(self) -> tuple[float, float]:
+        alpha = self.config.alpha.at(self.t, self._total_steps)
+        return alpha, self.config.replacing_exponent.at(self.t, self._total_steps)
+
+    def _follow_schedules(self) -> None:
+        """Rebuild the trees when alpha(t) or gamma(t) has moved away from what their leaves were built for."""
+        alpha, gamma = self._exponents()
+        moved = max(abs(alpha - self._trees.alpha), abs(gamma - self._trees.gamma))
+        if moved > self.config.exponent_tolerance:
+            self._trees.rebuild(self.size, alpha, gamma)
+            if self._ranking:
+                self._ranking.rebuild(alpha)
+
+    def _priorities_of(self, td_errors: Floats, names: Integers, what: str) -> Floats:
+        bad = ~((td_errors >= 0.0) & (td_errors <= GREATEST_TD_ERROR))  # also true for NaN
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise BadPriority(
+                f"{what} {names[first]} has the absolute TD error {td_errors[first]}; "
+                f"it must be a number from 0 to {GREATEST_TD_ERROR:g}"
+            )
+        return td_errors + self.config.priority_floor
+
+    def _take_serials(self, count: int) -> Integers:
+        self._next_serial += count
+        return np.arange(self._next_serial - count, self._next_serial)
+
+    def _insertions_before_round(self) -> int:
+        """How many insertions come before the next one that opens a recycling round."""
+        until_full = self.config.capacity - self.size
+        if not self.config.recycles:
+            return int(np.iinfo(np.int64).max) - 1
+        return until_full + -(self.t + 1 + until_full) % self.config.recycle_period
+
+    def _insert_common(self, arrivals: Arrivals) -> None:
+        """Append while there is room, then replace."""
+        count = len(arrivals.transitions)
+        appended = min(count, self.config.capacity - self.size)
+        if appended > 0:
+            self._occupy(np.arange(self.size, self.size + appended), arrivals.rows(0, appended))
+            self.size += appended
+        if appended < count:
+            self._replace(arrivals.rows(appended, count))
+        self.t += count
+
+    def _replace(self, arrivals: Arrivals) -> None:
+        """Common replacement: of C_c candidates drawn by p ** -gamma the oldest, or simply the oldest of all."""
+        count = len(arrivals.transitions)
+        self.counters.replaced += count
+        if not self.config.replaces_by_priority:
+            # Without recycling, serial numbers count insertions: slots are filled round and round.
+            self._occupy(arrivals.serials % self.config.capacity, arrivals)
+            return
+        trees = self._trees
+        uniforms = self._rng.random((count, self.config.replace_candidates))
+        slots = replace_by_priority(
+            trees.nodes,
+            trees.levels,
+            self._identities,
+            arrivals.serials,
+            arrivals.priorities,
+            uniforms,
+            trees.alpha,
+            trees.gamma,
+        )
+        self._settle(slots, arrivals)
+
+    def _occupy(self, slots: Slots, arrivals: Arrivals) -> None:
+        """Arrival i takes `slots[i]`."""
+        trees = self._trees
+        occupy(
+            trees.nodes,
+            trees.levels,
+            self._identities,
+            slots,
+            arrivals.serials,
+            arrivals.priorities,
+            trees.alpha,
+            trees.gamma,
+        )
+        self._settle(slots, arrivals)
+
+    def _settle(self, slots: Slots, arrivals: Arrivals) -> None:
+        self._births[slots] = arrivals.births
+        write_rows(self._store, slots, arrivals.transitions)
+        self._rank(slots)
+
+    def _rank(self, slots: Slots) -> None:
+        if self._ranking:
+            self._ranking.set(slots, self._trees.priorities[slots])
+
+    def _open_round(self, waiting: Arrivals) -> Round:
+        slots = self._trees.draw_distinct_to_replace(self.config.recycle_candidates, self._rng)
+        number = self.counters.rounds_opened
+        round_ = Round(number, self._identities[slots], read_rows(self._store, slots), waiting)
+        self.rounds[number] = round_
+        self.counters.rounds_opened += 1
+        self.counters.candidates_drawn += slots.size
+        self.t += 1
+        return round_
+
+    def _end_round(self, round_: Round) -> None:
+        """Recycled transitions take their candidates' slots, all but the weakest, whose slot the waiting one gets."""
+        del self.rounds[round_.number]
+        answered = [identity for identity in round_.candidates.tolist() if identity in round_.answers]
+        present = [name for name in answered if self._identities[name % self.config.capacity] == name]
+        self.counters.candidates_lost += round_.candidates.size - len(answered)
+        self.counters.candidates_stale += len(answered) - len(present)
+        self.counters.candidates_applied += len(present)
+        if not present:
+            self._replace(round_.waiting)
+            return
+        self.counters.replaced += len(present)
+        peak = self._trees.greatest
+        weakest = min(present, key=lambda name: round_.answers[name][1])
+        for identity in present:
+            if identity != weakest:
+                self._store_recycled(identity, *round_.answers[identity], peak)
+        priority = round_.waiting.priorities
+        waiting = round_.waiting._replace(priorities=np.where(np.isnan(priority), peak, priority))
+        self._occupy(np.array([weakest % self.config.capacity]), waiting)
+
+    def _store_recycled(self, candidate: int, transition: Transitions, td_error: float, peak: float) -> None:
+        priority = peak if self.config.recycle_at_max_priority else td_error + self.config.priority_floor
+        arrival = Arrivals(transition, np.array([priority]), np.array([self.t]), self._take_serials(1))
+        self._occupy(np.array([candidate % self.config.capacity]), arrival)
+        self.counters.recycled += 1
+
+    def check_valid(self) -> tuple[bool, str]:
+        """Whether every invariant holds, with the first that does not."""
+        counters, size = self.counters, self.size
+        names, births = self.identities, self.births
+        by_age = np.argsort(names)
+        pending = sum(round_.candidates.size for round_ in self.rounds.values())
+        accounted = counters.candidates_applied + counters.candidates_stale + counters.candidates_lost + pending
+        ended = counters.rounds_closed + counters.rounds_expired
+        for holds, reason in (
+            (0 <= size <= self.config.capacity, "more is stored than there is room for"),
+            ((self._identities[size:] == -1).all(), "an empty slot has an identity"),
+            ((names % self.config.capacity == np.arange(size)).all(), "an identity is not of its slot"),
+            (not size or 0 <= names.min() <= names.max(), "a stored transition has no identity"),
+            ((names // self.config.capacity < self._next_serial).all(), "an identity is from the future"),
+            ((np.diff(births[by_age]) >= 0).all(), "the order of identities is not the order of births"),
+            ((births <= self.t).all() and (births > 0).all(), "a birth is not between 1 and t"),
+            (
+                size + len(self.rounds) == self.t + counters.recycled - counters.replaced,
+                "transitions were lost or made",
+            ),
+            (self._next_serial == self.t + counters.recycled, "serial numbers do not count what came in"),
+            (counters.rounds_opened == ended + len(self.rounds), "a round was neither closed nor expired"),
+            (counters.candidates_drawn == accounted, "a candidate is neither applied nor stale nor lost"),
+            (all(len(stack) > 0 for stack in self._store.s_tm1[:size]), "a stored transition has no state"),
+        ):
+            if not holds:
+                return False, reason
+        valid, reason = self._trees.check_valid(size)
+        if valid and self._ranking:
+            valid, reason = self._ranking.check_valid(self.priorities)
+        return valid, reason
+
+    def save(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Everything, as plain facts (JSON) and arrays. A round must not be open."""
+        if self.rounds:
+            raise ValueError(
+                f"recycling rounds {sorted(self.rounds)} are open: they must end before the replay is saved"
+            )
+        facts = {
+            "t": self.t,
+            "size": self.size,
+            "next_serial": self._next_serial,
+            "alpha": self._trees.alpha,
+            "gamma": self._trees.gamma,
+            "counters": asdict(self.counters),
+            "generator": self._rng.bit_generator.state,
+        }
+        stored = read_rows(self._store, np.arange(self.size))
+        arrays = {"identities": self.identities, "births": self.births, "priorities": self.priorities, **pack(stored)}
+        return facts, arrays
+
+    def load(self, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Become what `save` was called on; the config must be the same."""
+        self.t, self.size, self._next_serial = facts["t"], facts["size"], facts["next_serial"]
+        self.counters = Counters(**facts["counters"])
+        self._rng.bit_generator.state = facts["generator"]
+        slots = np.arange(self.size)
+        self._identities[slots] = arrays["identities"]
+        self._births[slots] = arrays["births"]
+        write_rows(self._store, slots, unpack(arrays))
+        self._trees.load(arrays["priorities"], facts["alpha"], facts["gamma"])
+        if self._ranking:
+            self._ranking.load(arrays["priorities"], facts["alpha"])

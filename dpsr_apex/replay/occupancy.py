@@ -1,0 +1,105 @@
+"""Compiled steps in which slots change their tenants: one call for a whole chunk.
+
+`identities` holds the identity of each slot's tenant, -1 where there is none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dpsr_apex.replay.trees import GREATEST, REPLACING, REPLACING_BEFORE, Nodes, Slots, draw_into, set_priority
+
+FIRST_PRIORITY = 1.0  # of a transition that enters an empty replay
+GREATEST_NOW = np.nan  # in an array of priorities: the greatest in the replay at the moment of entering
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@njit(cache=True)
+def _occupy_slot(
+    nodes: Nodes,
+    levels: Integers,
+    identities: Integers,
+    slot: int,
+    serial: int,
+    priority: float,
+    alpha: float,
+    gamma: float,
+) -> None:
+    if np.isnan(priority):
+        greatest = nodes[GREATEST, levels[-1]]
+        priority = greatest if greatest > 0.0 else FIRST_PRIORITY
+    identities[slot] = serial * identities.size + slot
+    set_priority(nodes, levels, slot, priority, alpha, gamma)
+
+
+@njit(cache=True)
+def occupy(
+    nodes: Nodes,
+    levels: Integers,
+    identities: Integers,
+    slots: Slots,
+    serials: Integers,
+    priorities: Floats,
+    alpha: float,
+    gamma: float,
+) -> None:
+    """Give each slot a new tenant, one after the other."""
+    for i in range(slots.size):
+        _occupy_slot(nodes, levels, identities, slots[i], serials[i], priorities[i], alpha, gamma)
+
+
+@njit(cache=True)
+def replace_by_priority(
+    nodes: Nodes,
+    levels: Integers,
+    identities: Integers,
+    serials: Integers,
+    priorities: Floats,
+    uniforms: Floats,
+    alpha: float,
+    gamma: float,
+) -> Slots:
+    """Common replacements, one after the other: of the candidates drawn for each, the one born first makes room.
+
+    `uniforms` has a row of C_c numbers for each new tenant, and is used up. The slots they took are returned.
+    """
+    taken = np.empty(serials.size, dtype=np.int64)
+    candidates = np.empty(uniforms.shape[1], dtype=np.int64)
+    for i in range(serials.size):
+        draw_into(candidates, uniforms[i], nodes, levels, REPLACING, REPLACING_BEFORE)
+        oldest = candidates[0]
+        for slot in candidates:
+            if identities[slot] < identities[oldest]:
+                oldest = slot
+        _occupy_slot(nodes, levels, identities, oldest, serials[i], priorities[i], alpha, gamma)
+        taken[i] = oldest
+    return taken
+
+
+@njit(cache=True)
+def update_current(
+    nodes: Nodes,
+    levels: Integers,
+    identities: Integers,
+    names: Integers,
+    priorities: Floats,
+    alpha: float,
+    gamma: float,
+) -> Slots:
+    """Give the tenants of these names new priorities; names of former tenants are passed over.
+
+    The slots of those found are returned.
+    """
+    found = np.empty(names.size, dtype=np.int64)
+    count = 0
+    for i in range(names.size):
+        slot = names[i] % identities.size
+        if names[i] >= 0 and identities[slot] == names[i]:
+            set_priority(nodes, levels, slot, priorities[i], alpha, gamma)
+            found[count] = slot
+            count += 1
+    return found[:count]

@@ -1,0 +1,96 @@
+"""Rank-based sampling: all slots kept in the order of their priorities, exactly and at every moment.
+
+P(i) is proportional to (1 / rank(i)) ** alpha, so the masses belong to the ranks and never change; only who holds which
+rank does. A changed priority moves its slot to its new place by shifting what lies between.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True)
+def _place(order: NDArray[np.int64], size: int, priorities: NDArray[np.float64], slot: int, priority: float) -> int:
+    """The position that (priority, slot) has, or would get, among the first `size`: higher first, then lower slots."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        other = order[middle]
+        if priorities[other] > priority or (priorities[other] == priority and other < slot):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True)
+def _set_ranked(
+    order: NDArray[np.int64],
+    size: int,
+    priorities: NDArray[np.float64],
+    slots: NDArray[np.int64],
+    new_priorities: NDArray[np.float64],
+) -> int:
+    """Move each slot to the place of its new priority; a slot seen first joins the order. The new size is returned."""
+    for i in range(slots.size):
+        slot = slots[i]
+        if np.isnan(priorities[slot]):
+            size += 1
+        else:
+            for position in range(_place(order, size, priorities, slot, priorities[slot]), size - 1):
+                order[position] = order[position + 1]
+        place = _place(order, size - 1, priorities, slot, new_priorities[i])
+        for position in range(size - 1, place, -1):
+            order[position] = order[position - 1]
+        order[place] = slot
+        priorities[slot] = new_priorities[i]
+    return size
+
+
+class Ranking:
+    """The order of all slots by priority, and draws by rank."""
+
+    def __init__(self, capacity: int, alpha: float) -> None:
+        self.size = 0
+        self.order = np.zeros(capacity, dtype=np.int64)  # the slot of each rank, the greatest priority first
+        self._priorities = np.full(capacity, np.nan)
+        self.rebuild(alpha)
+
+    def rebuild(self, alpha: float) -> None:
+        """Take a new exponent."""
+        self.alpha = alpha
+        ranks = np.arange(1, self.order.size + 1, dtype=np.float64)
+        self._mass_up_to = np.cumsum(ranks**-alpha)
+
+    def set(self, slots: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
+        """Give many slots their priorities; of a slot named twice the last one counts."""
+        self.size = _set_ranked(self.order, self.size, self._priorities, slots, priorities)
+
+    def load(self, priorities: NDArray[np.float64], alpha: float) -> None:
+        """Hold these priorities in the first slots, and nothing else."""
+        self.size = priorities.size
+        self.order[: self.size] = np.lexsort((np.arange(self.size), -priorities))
+        self._priorities[: self.size] = priorities
+        self.rebuild(alpha)
+
+    def draw_to_sample(
+        self, uniforms: NDArray[np.float64], beta: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Slots drawn by rank, stratified, and the weight of each over the greatest weight of all slots."""
+        mass_up_to = self._mass_up_to[: self.size]
+        targets = (np.arange(uniforms.size) + uniforms) / uniforms.size * mass_up_to[-1]
+        positions = np.minimum(np.searchsorted(mass_up_to, targets, side="right"), self.size - 1)
+        weights = ((positions + 1) / self.size) ** (self.alpha * beta)
+        return self.order[positions], weights.astype(np.float32)
+
+    def check_valid(self, priorities: NDArray[np.float64]) -> tuple[bool, str]:
+        """Whether the order is that of `priorities` (one for each stored slot), with what is wrong if not."""
+        if not np.array_equal(np.sort(self.order[: self.size]), np.arange(priorities.size)):
+            return False, "the ranking does not hold every stored slot once"
+        if not np.array_equal(self._priorities[: self.size], priorities):
+            return False, "the ranking holds other priorities than the trees"
+        if (np.diff(priorities[self.order[: self.size]]) > 0).any():
+            return False, "the ranking is not in the order of the priorities"
+        return True, ""
