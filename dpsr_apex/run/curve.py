@@ -1,0 +1,108 @@
+"""The learning curve of a run as one picture. It reads rows that others wrote, and changes none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+from numpy.typing import NDArray
+
+Row = Mapping[str, Any]
+Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+_RETURN, _EVALUATION, _LOSS, _EPSILON, _FILL = "#2166ac", "#d6604d", "#7a5195", "#888888", "#2a9d4e"
+
+
+def draw_curve(rows: Sequence[Row], evaluations: Sequence[Row], path: Path, title: str) -> None:
+    """Draw returns, evaluations, loss, exploration and replay fill against transitions, as a PNG at `path`.
+
+    `rows` are those of `metrics.jsonl`; each evaluation needs `t` and `scores`. Either may be empty.
+    """
+    figure = Figure(figsize=(9, 6.5), dpi=120, layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
+    figure.suptitle(title, fontsize=13, fontweight="bold")
+    _draw_returns(above, rows)
+    _draw_evaluations(above, evaluations)
+    _finish_returns(above)
+    _draw_learning(below, rows)
+    temporary = path.with_name(f".unfinished-{path.name}")
+    try:
+        figure.savefig(temporary, format="png")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _draw_returns(axes: Axes, rows: Sequence[Row]) -> None:
+    t, returns = _points(rows, "return_mean")
+    if not len(t):
+        return
+    axes.plot(t, returns, color=_RETURN, alpha=0.3, linewidth=1, label="training games, mean of each interval")
+    axes.plot(t, _smoothed(returns), color=_RETURN, linewidth=2.2, label="the same, smoothed")
+
+
+def _draw_evaluations(axes: Axes, evaluations: Sequence[Row]) -> None:
+    played = [row for row in evaluations if row["scores"]]
+    if not played:
+        return
+    t = [row["t"] for row in played]
+    means = np.array([np.mean(row["scores"]) for row in played])
+    below = means - [min(row["scores"]) for row in played]
+    above = [max(row["scores"]) for row in played] - means
+    label = "evaluation, mean and range of whole games"
+    axes.errorbar(t, means, yerr=[below, above], fmt="o-", color=_EVALUATION, capsize=3, linewidth=1.4, label=label)
+
+
+def _finish_returns(axes: Axes) -> None:
+    _tidy(axes)
+    axes.set_ylabel("return of a game (points)")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper left", frameon=False, fontsize=9)
+    else:
+        axes.set_yticks([])
+        axes.text(0.5, 0.5, "no game has ended yet", transform=axes.transAxes, ha="center", color="grey", fontsize=12)
+
+
+def _draw_learning(axes: Axes, rows: Sequence[Row]) -> None:
+    _tidy(axes)
+    axes.set_xlabel("transitions")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_ylabel("share")
+    axes.set_ylim(-0.03, 1.05)
+    axes.plot(*_points(rows, "epsilon"), color=_EPSILON, linewidth=1.4, label="exploration ε")
+    axes.plot(*_points(rows, "fill"), color=_FILL, linewidth=1.4, label="replay fill")
+    t, loss = _points(rows, "loss")
+    losses = axes.twinx()
+    losses.spines[["top", "left"]].set_visible(False)
+    losses.set_ylabel("loss", color=_LOSS)
+    losses.plot(t, loss, color=_LOSS, linewidth=1, alpha=0.8)
+    if len(loss) and loss.min() > 0:
+        losses.set_yscale("log")
+    axes.legend(loc="center right", frameon=False, fontsize=9)
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def _points(rows: Sequence[Row], name: str) -> Points:
+    """The clock and the value of each row that has one."""
+    known = [(row["t"], row[name]) for row in rows if row.get(name) is not None]
+    t, values = np.array(known, dtype=np.float64).reshape(-1, 2).T
+    return t, values
+
+
+def _smoothed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Means over a centred window of a twentieth of all values, narrower at both ends."""
+    reach = len(values) // 40
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    middle = np.arange(len(values))
+    first, last = np.maximum(middle - reach, 0), np.minimum(middle + reach + 1, len(values))
+    means: NDArray[np.float64] = (sums[last] - sums[first]) / (last - first)
+    return means

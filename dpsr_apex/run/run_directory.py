@@ -1,0 +1,107 @@
+"""The run directory: where everything that a run leaves behind has its place.
+
+Only names and folders here: what is in the files is the business of those who write them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+_PACKAGE = "dpsr_apex"
+
+
+class RunDirectoryError(Exception):
+    """A path that cannot be used as a run directory: why, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The places in one run directory. Get one by `create` or `open`."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The run's full config, which can be run again as it is. Its presence makes a folder a run directory."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per logging interval."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        """One JSON line per evaluation, with every single score."""
+        return self.path / "evaluations.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder to point TensorBoard at."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of log files, one for each process."""
+        return self.path / "logs"
+
+    @property
+    def curve(self) -> Path:
+        """The learning curve as a picture."""
+        return self.path / "curve.png"
+
+    @classmethod
+    def create(cls, path: Path) -> RunDirectory:
+        """A new run directory; an existing folder must be empty, since a run never writes over another."""
+        if path.exists() and not path.is_dir():
+            raise RunDirectoryError(f"{path} is a file: choose another name for the run directory")
+        if path.is_dir() and any(path.iterdir()):
+            raise RunDirectoryError(
+                f"{path} exists and is not empty: continue it with `dpsr-apex resume {path}`, or choose a new name"
+            )
+        run = cls(path)
+        for folder in (run.tensorboard, run.checkpoints, run.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """The run directory that is at `path` already."""
+        run = cls(path)
+        if not path.is_dir():
+            raise RunDirectoryError(f"{path} is not a run directory: there is no such folder")
+        if not run.config.is_file():
+            raise RunDirectoryError(f"{path} is not a run directory: it has no {run.config.name}")
+        return run
+
+    @contextmanager
+    def log_to(self, name: str) -> Iterator[logging.Logger]:
+        """While inside, what the package logs is appended to `logs/<name>.log`; gives the package's logger."""
+        self.logs.mkdir(exist_ok=True)
+        handler = logging.FileHandler(self.logs / f"{name}.log", encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger = logging.getLogger(_PACKAGE)
+        logger.setLevel(logging.INFO)
+        logger.addHandler(handler)
+        try:
+            yield logger
+        finally:
+            logger.removeHandler(handler)
+            handler.close()
+
+
+def default_path(config_name: str, method: str, seed: int, now: datetime, root: Path = Path("runs")) -> Path:
+    """Where a run goes that was given no name, such as `runs/breakout-dpsr-seed0-20261116-101500`."""
+    slug = re.sub(r"[^a-z0-9]+", "-", config_name.lower()).strip("-") or "run"
+    return root / f"{slug}-{method}-seed{seed}-{now:%Y%m%d-%H%M%S}"
