@@ -237,11 +237,16 @@ def validate(config: Config) -> None:
 def find_faults(config: Config) -> list[Fault]:
     """Every setting that cannot be run, each once for each reason."""
     values = settings(config)
-    faults = [Fault(key, value, describe(KINDS[key])) for key, value in values.items() if not fits(KINDS[key], value)]
-    if faults:
-        return faults  # numbers cannot be compared while some are not numbers
-    faults = [fault for key, span in RANGES.items() for fault in _out_of_range(key, values[key], span)]
-    return faults + list(_conflicts(config, values))
+    unfit = [Fault(key, value, describe(KINDS[key])) for key, value in values.items() if not fits(KINDS[key], value)]
+    comparable = RANGES.keys() - {fault.key for fault in unfit}
+    faults = unfit + [
+        Fault(name, number, str(limit))
+        for key, span in RANGES.items()
+        if key in comparable
+        for name, number, limit in _numbers(key, values[key], span)
+        if not limit.holds(number)
+    ]
+    return faults if unfit else faults + list(_conflicts(config, values))
 
 
 def fits(kind: Any, value: Any) -> bool:
@@ -295,12 +300,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_plain, value))
     return isinstance(value, str | bool) or is_number(value)
-
-
-def _out_of_range(key: str, value: Any, span: Range) -> Iterator[Fault]:
-    for name, number, limit in _numbers(key, value, span):
-        if not limit.holds(number):
-            yield Fault(name, number, str(limit))
 
 
 def _numbers(key: str, value: Any, span: Range) -> list[tuple[str, float, Range]]:

@@ -1,0 +1,301 @@
+"""Files and overrides become a configuration layer by layer, and every wrong line is refused with its origin."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsr_apex.config import (
+    ActorConfig,
+    Config,
+    ConfigError,
+    EnvConfig,
+    EvaluationConfig,
+    LearnerConfig,
+    ReplayConfig,
+    RunConfig,
+    validate,
+)
+from dpsr_apex.config_files import dump_config, load_config, shipped_configs
+from dpsr_apex.replay.schedules import Schedule, constant
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, "")) == Config()
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        base = "released"
+        params = "mine"
+        [replay]
+        capacity = 300
+        replace_candidates = 20
+        [sets.mine.replay]
+        replace_candidates = 30
+        recycle_candidates = 5
+        [sets.other.replay]
+        replace_candidates = 40
+        """,
+    )
+    config = load_config(path, overrides=["replay.recycle_candidates=6"])
+    assert config.evaluation == Config().evaluation  # said nowhere: the default
+    assert config.learner.learning_rate == 0.0001  # the base
+    assert config.replay.capacity == 300  # the file, over the base
+    assert config.replay.replace_candidates == 30  # the set, over the file
+    assert config.replay.recycle_candidates == 6  # the override, over the set
+    assert load_config(path, params="other").replay.replace_candidates == 40
+    assert load_config(path, base="paper").learner.learning_rate == 0.0005
+    assert load_config(path, params="dpsr4").replay.replace_candidates == 256
+
+
+def test_a_files_own_set_hides_the_shipped_one_of_its_name(tmp_path: Path) -> None:
+    path = written(tmp_path, "[sets.dpsr0.replay]\nreplace_candidates = 77")
+    assert load_config(path, params="dpsr0").replay.replace_candidates == 77
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "name", "value"),
+    [
+        ("replay.method=per", "replay", "method", "per"),
+        ('replay.method="per"', "replay", "method", "per"),
+        (" replay.capacity = 10_000 ", "replay", "capacity", 10_000),
+        ("replay.recycle_at_max_priority=true", "replay", "recycle_at_max_priority", True),
+        ("learner.discount=0", "learner", "discount", 0.0),
+        ("learner.hidden=[32, 16]", "learner", "hidden", (32, 16)),
+        ("replay.replacing_exponent=1", "replay", "replacing_exponent", constant(1.0)),
+        ("actor.exploration={ start = 1, end = 0.5 }", "actor", "exploration", Schedule(1.0, 0.5)),
+        ("env.name=my.package:Maze", "env", "name", "my.package:Maze"),
+        ("env.name=ALE/Pong-v5", "env", "name", "ALE/Pong-v5"),
+        ("env.name=a=b", "env", "name", "a=b"),
+        ("env.arguments.depth=7", "env", "arguments", {"depth": 7}),
+        ("env.arguments.level=easy", "env", "arguments", {"depth": 10, "level": "easy"}),
+        ("run.threads=2", "run", "threads", 2),
+    ],
+)
+def test_overrides(override: str, section: str, name: str, value: Any) -> None:
+    found = getattr(getattr(load_config("corridor", overrides=[override]), section), name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_later_override_wins() -> None:
+    assert load_config("cartpole", overrides=["run.seed=1", "run.seed=2"]).run.seed == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("replay.capcity=3", "replay.capcity = 3: no such setting; did you mean replay.capacity?"),
+        ("capacity=3", "capacity = 3: no such setting; did you mean replay.capacity?"),
+        ("replay.discount=0.9", "did you mean learner.discount?"),
+        ("reply.method=per", "did you mean replay?"),
+        ("env.zz=1", "env.zz = 1: no such setting; env has name, arguments, stack"),
+        ("zz=1", "the sections are env, replay, actor, learner, evaluation, run"),
+        ("=1", "no such setting"),
+        ("replay=3", "replay = 3: a table of settings"),
+        ("replay.capacity=many", "replay.capacity = 'many': an integer"),
+        ("replay.capacity=1e4", "replay.capacity = 10000.0: an integer"),
+        ("replay.capacity=true", "replay.capacity = True: an integer"),
+        ("replay.capacity.x=3", "replay.capacity = {'x': 3}: an integer"),
+        ("replay.capacity=", "replay.capacity = '': an integer"),
+        ("replay.recycle_at_max_priority=1", "replay.recycle_at_max_priority = 1: true or false"),
+        ("replay.recycle_at_max_priority=True", "replay.recycle_at_max_priority = 'True': true or false"),
+        ("learner.discount=true", "learner.discount = True: a finite number"),
+        ("learner.discount=nan", "learner.discount = nan: a finite number"),
+        ("learner.discount=1" + "0" * 400, "learner.discount = 1"),
+        ("learner.hidden=64", "learner.hidden = 64: a list of one or more integers"),
+        ("learner.hidden=[64, 1.5]", "learner.hidden = [64, 1.5]: a list of one or more integers"),
+        ("env.name=5", "env.name = 5: text"),
+        ("env.stack=four", "env.stack = 'four': an integer or left out"),
+        ("env.arguments.born=1999-01-01", "env.arguments = {'born': datetime.date(1999, 1, 1)}: a table of text"),
+        ("run.seed=1979-05-27", "run.seed = datetime.date(1979, 5, 27): an integer"),
+        ("run.seed=1\nrun.threads=2", "an integer"),
+        ("actor.exploration={ start = 1.0 }", "actor.exploration = {'start': 1.0}: a finite number, or a line such as"),
+        ("actor.exploration={ start = 1, end = 0, until = 5 }", "a finite number, or a line such as"),
+        ("actor.exploration={ start = true, end = 0 }", "a finite number, or a line such as"),
+        ("actor.exploration.end=0.1", "a finite number, or a line such as"),
+        ("replay.method=PER", "replay.method = 'PER': one of 'uniform', 'per'"),
+        ("replay.capacity=100", "replay.replace_candidates = 128: at most replay.capacity (100)"),
+        ("actor.exploration=1.5", "actor.exploration = 1.5: from 0 to 1"),
+        ("learner.hidden=[0]", "learner.hidden[0] = 0: at least 1"),
+    ],
+)
+def test_a_wrong_override_is_refused(override: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_config("cartpole", overrides=[override])
+    assert words in str(refusal.value)
+    assert "(from " in str(refusal.value)
+
+
+def test_an_override_without_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="write it as key=value"):
+        load_config("cartpole", overrides=["replay.capacity"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[replay", "mine.toml: not valid TOML: "),
+        ("[run]\nseed = 1\nseed = 2", "mine.toml: not valid TOML: "),
+        ("[replay]\ncapcity = 3", "replay.capcity = 3: no such setting; did you mean replay.capacity? (from "),
+        ("[run]\nseed = true\nthreads = 'x'", "run.threads = 'x': an integer or left out (from "),
+        ("[run]\nseed = -1", "run.seed = -1: from 0 to 2147483647 (from "),
+        ("replay = 3", "replay = 3: a table of settings (from "),
+        ("speed = 3", "speed = 3: no such setting; did you mean run.seed? (from "),
+        ('base = "papr"', "base = 'papr': one of apex, paper, released; did you mean paper?"),
+        ("base = 3", "base = 3: one of apex, paper, released"),
+        ('base = "../cartpole"', "base = '../cartpole': one of apex, paper, released"),
+        ('params = "best"', "params = 'best': one of dpsr0, dpsr1, dpsr2, dpsr3, dpsr4"),
+        ('params = "tesd"\n[sets.test.run]\nseed = 3', "dpsr4, test; did you mean test?"),
+        ("sets = 3", "sets = 3: a table of parameter sets (from "),
+        ("[sets]\nbest = 3", "mine.toml is 3: a table of settings"),
+        ("[sets.unused.replay]\ncapcity = 3", "(from sets.unused of "),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_config(written(tmp_path, text))
+    assert words in str(refusal.value)
+
+
+def test_every_fault_of_a_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_config(written(tmp_path, "[run]\nseed = true\nsped = 1\n[replay]\nmethod = 'x'"))
+    assert len(str(refusal.value).splitlines()) == 3
+
+
+def test_a_fault_names_the_layer_that_it_came_from() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_config("cartpole", overrides=["run.total_steps=500"])
+    assert str(refusal.value).startswith("learner.learning_starts = 1000: at most run.total_steps (500) (from ")
+    assert str(refusal.value).endswith("paper.toml)")
+
+
+def test_a_missing_file_lists_what_is_shipped(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_config(tmp_path / "cartpole.toml")
+    assert all(name in str(refusal.value) for name in shipped_configs())
+    with pytest.raises(ConfigError, match=r"did you mean cartpole\?"):
+        load_config("cartpol")
+
+
+@pytest.mark.parametrize("name", ["base/paper", "sets", "../pyproject", "atari", ""])
+def test_only_whole_configurations_are_shipped_names(name: str) -> None:
+    with pytest.raises(ConfigError, match="neither a file nor one of the shipped"):
+        load_config(name)
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b"[env]\nname = '\xe9'")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config(path)
+
+
+def test_a_shipped_name_may_carry_its_suffix() -> None:
+    assert load_config("cartpole.toml") == load_config("cartpole")
+
+
+def test_a_dump_is_plain_toml_with_one_comment_and_no_none() -> None:
+    text = dump_config(Config())
+    assert text.count("#") == 1
+    table = tomllib.loads(text)
+    assert table["replay"]["sampling_exponent"] == 0.6
+    assert table["replay"]["bias_annealing"] == {"start": 0.4, "end": 1.0, "over": 1.0}
+    assert "stack" not in table["env"]
+    assert "threads" not in table["run"]
+
+
+counts = st.integers(1, 10**12)
+periods = st.integers(0, 10**12)
+units = st.floats(0, 1)
+shares = st.floats(0, 1, exclude_min=True)
+positives = st.floats(0, exclude_min=True, allow_infinity=False)
+
+
+def schedules(greatest: float) -> st.SearchStrategy[Schedule]:
+    ends = st.floats(0, greatest)
+    return ends.map(constant) | st.builds(Schedule, ends, ends, shares)
+
+
+leaves = st.text() | st.integers() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False)
+arguments = st.dictionaries(
+    st.text(),
+    st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)),
+    max_size=3,
+)
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    """Any configuration that can be run."""
+    batch_size = draw(st.integers(1, 2_000))
+    learning_starts = draw(st.integers(batch_size, 10**9))
+    capacity = draw(st.integers(max(batch_size, 2), 2**31 - 1))
+    return Config(
+        env=draw(st.builds(EnvConfig, st.text(min_size=1), arguments, st.none() | st.integers(1, 255))),
+        replay=draw(
+            st.builds(
+                ReplayConfig,
+                capacity=st.just(capacity),
+                sampling_exponent=schedules(5),
+                bias_annealing=schedules(1),
+                replacing_exponent=schedules(5),
+                replace_candidates=st.integers(1, capacity),
+                recycle_candidates=st.integers(2, capacity),
+                recycle_period=periods,
+                priority_floor=shares,
+                exponent_tolerance=units,
+            )
+        ),
+        actor=draw(st.builds(ActorConfig, schedules(1), counts, st.integers(1, 255))),
+        learner=draw(
+            st.builds(
+                LearnerConfig,
+                batch_size=st.just(batch_size),
+                learning_rate=positives,
+                discount=units,
+                steps_per_update=counts,
+                target_period=counts,
+                learning_starts=st.just(learning_starts),
+                gradient_clip=positives,
+                hidden=st.lists(counts, min_size=1, max_size=4).map(tuple),
+                head=counts,
+            )
+        ),
+        evaluation=draw(st.builds(EvaluationConfig, periods, counts, units, counts)),
+        run=draw(
+            st.builds(
+                RunConfig,
+                seed=st.integers(0, 2**31 - 1),
+                total_steps=st.integers(learning_starts, 10**12),
+                log_period=counts,
+                checkpoint_period=periods,
+                checkpoints_kept=counts,
+                threads=st.none() | counts,
+            )
+        ),
+    )
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(config=configs())
+def test_a_dump_loads_as_an_equal_configuration(tmp_path_factory: pytest.TempPathFactory, config: Config) -> None:
+    validate(config)
+    path = tmp_path_factory.getbasetemp() / "round_trip.toml"
+    path.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(path) == config
