@@ -1,0 +1,329 @@
+"""The agent against hand-written oracles: numpy for the targets, naive autograd for the update."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 (the name that everybody knows it by)
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dpsr_apex.agent.dqn import DqnAgent, Experience, choose_device, huber, set_threads
+from dpsr_apex.agent.network import DuelingNetwork
+from dpsr_apex.config import LearnerConfig
+
+CONFIG = LearnerConfig(hidden=(16,), head=8, discount=0.9, device="cpu", learning_rate=0.01)
+VECTOR, PIXELS = (2, 3), (4, 84, 84)
+ACTIONS = 3
+
+
+def new_agent(config: LearnerConfig = CONFIG, shape: tuple[int, ...] = VECTOR, seed: int = 0) -> DqnAgent:
+    return DqnAgent(config, shape, len(shape) == 3, ACTIONS, seed, threads=1)
+
+
+def observations(rng: np.random.Generator, batch: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    if len(shape) == 3:
+        return rng.integers(0, 256, (batch, *shape), dtype=np.uint8)
+    return rng.normal(size=(batch, *shape)).astype(np.float32)
+
+
+def experience(batch: int = 8, shape: tuple[int, ...] = VECTOR, seed: int = 0, scale: float = 2.0) -> Experience:
+    rng = np.random.default_rng(seed)
+    return Experience(
+        s_tm1=observations(rng, batch, shape),
+        a_tm1=rng.integers(0, ACTIONS, batch),
+        r_t=(scale * rng.normal(size=batch)).astype(np.float32),
+        s_t=observations(rng, batch, shape),
+        terminal=rng.random(batch) < 0.4,
+        n_steps=rng.integers(1, 4, batch).astype(np.uint8),
+    )
+
+
+def weights(batch: int = 8) -> NDArray[np.float32]:
+    return np.random.default_rng(1).uniform(0.1, 1.0, batch).astype(np.float32)
+
+
+def unlike_target(agent: DqnAgent) -> DqnAgent:
+    """The same agent, after enough learning that its two networks disagree."""
+    for seed in range(5):
+        agent.update(experience(seed=seed), weights())
+    return agent
+
+
+def networks(agent: DqnAgent, shape: tuple[int, ...] = VECTOR) -> tuple[DuelingNetwork, DuelingNetwork]:
+    """Copies of the agent's online and target networks, rebuilt from what it saves."""
+    saved = agent.save()
+    copies = []
+    for name in ("online.", "target."):
+        copy = DuelingNetwork(shape, pixels=len(shape) == 3, actions=ACTIONS, hidden=CONFIG.hidden, head=CONFIG.head)
+        state = {key.removeprefix(name): torch.tensor(saved[key]) for key in saved if key.startswith(name)}
+        copy.load_state_dict(state)
+        copies.append(copy)
+    return copies[0], copies[1]
+
+
+def naive_deltas(agent: DqnAgent, batch: Experience) -> list[float]:
+    """The TD errors, one row and one case at a time."""
+    online, target = networks(agent)
+    deltas = []
+    for row in range(len(batch.a_tm1)):
+        s_tm1, s_t = (torch.tensor(states[row : row + 1]) for states in (batch.s_tm1, batch.s_t))
+        value = float(batch.r_t[row])
+        if not batch.terminal[row]:
+            best = int(online(s_t)[0].argmax())
+            value += CONFIG.discount ** int(batch.n_steps[row]) * target(s_t)[0, best].item()
+        deltas.append(value - online(s_tm1)[0, batch.a_tm1[row]].item())
+    return deltas
+
+
+def naive_loss(online: nn.Module, target: nn.Module, batch: Experience, importance: NDArray[np.float32]) -> Tensor:
+    """The loss as a textbook writes it, for autograd to differentiate."""
+    s_tm1, s_t, r_t = torch.tensor(batch.s_tm1), torch.tensor(batch.s_t), torch.tensor(batch.r_t)
+    actions = torch.tensor(batch.a_tm1)[:, None]
+    with torch.no_grad():
+        bootstrap = target(s_t).gather(1, online(s_t).argmax(1, keepdim=True))[:, 0]
+        discount = CONFIG.discount ** torch.tensor(batch.n_steps).float()
+        values = r_t + discount * (~torch.tensor(batch.terminal)) * bootstrap
+    q = online(s_tm1).gather(1, actions)[:, 0]
+    return (torch.tensor(importance) * F.huber_loss(q, values, reduction="none")).mean()
+
+
+def step_of(agent: DqnAgent, batch: Experience, importance: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """Adam's first moment after one update from nothing is a tenth of the gradient: read the gradient off it."""
+    agent.update(batch, importance)
+    return {name: 10 * array for name, array in agent.save().items() if name.endswith("exp_avg")}
+
+
+def assert_same(left: dict[str, NDArray[Any]], right: dict[str, NDArray[Any]]) -> None:
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+def test_td_errors_are_those_of_the_oracle() -> None:
+    agent, batch = unlike_target(new_agent()), experience(batch=40, seed=9)
+    assert set(batch.n_steps) == {1, 2, 3}
+    assert set(batch.terminal) == {True, False}
+    np.testing.assert_allclose(agent.td_errors(batch), np.abs(naive_deltas(agent, batch)), rtol=1e-5, atol=1e-6)
+    assert agent.td_errors(batch).dtype == np.float64
+
+
+def test_the_action_is_chosen_online_and_valued_by_the_target() -> None:
+    agent, batch = unlike_target(new_agent()), experience(batch=40, seed=9)
+    online, target = (net(torch.tensor(batch.s_t)).argmax(1) for net in networks(agent))
+    assert (online != target).any(), "the oracle could not tell double DQN from DQN on this batch"
+
+
+def test_a_terminal_ends_the_return_and_a_truncation_bootstraps() -> None:
+    agent, batch = new_agent(), experience(batch=4)
+    ended = agent.td_errors(batch._replace(terminal=np.ones(4, dtype=np.bool_)))
+    truncated = agent.td_errors(batch._replace(terminal=np.zeros(4, dtype=np.bool_)))
+    q = agent.q_values(batch.s_tm1)[np.arange(4), batch.a_tm1]
+    np.testing.assert_allclose(ended, np.abs(batch.r_t - q), rtol=1e-5)
+    assert (truncated != ended).all()
+
+
+def test_a_terminal_row_ignores_even_an_infinite_value_of_its_successor() -> None:
+    agent, batch = new_agent(), experience(batch=4)
+    batch = batch._replace(terminal=np.ones(4, dtype=np.bool_), s_t=np.full_like(batch.s_t, np.inf))
+    assert np.isfinite(agent.td_errors(batch)).all()
+
+
+@pytest.mark.parametrize("shape", [VECTOR, PIXELS], ids=["vectors", "pixels"])
+def test_the_gradient_is_autograds_of_the_naive_loss(shape: tuple[int, ...]) -> None:
+    config = replace(CONFIG, gradient_clip=1e9)
+    agent, batch = new_agent(config, shape), experience(shape=shape)
+    online, target = networks(agent, shape)
+    naive_loss(online, target, batch, weights()).backward()  # type: ignore[no-untyped-call]
+    found = step_of(agent, batch, weights())
+    for name, parameter in online.named_parameters():
+        assert parameter.grad is not None
+        np.testing.assert_allclose(found[f"adam.{name}.exp_avg"], parameter.grad, rtol=1e-3, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("shape", [VECTOR, PIXELS], ids=["vectors", "pixels"])
+def test_updates_are_those_of_plain_clipping_and_plain_adam(shape: tuple[int, ...]) -> None:
+    config = replace(CONFIG, gradient_clip=0.1, learning_rate=0.0005)
+    agent, (online, target) = new_agent(config, shape), networks(new_agent(config, shape), shape)
+    adam = torch.optim.Adam(online.parameters(), lr=config.learning_rate, foreach=False, fused=False)
+    for seed in range(3):
+        batch = experience(shape=shape, seed=seed)
+        loss = naive_loss(online, target, batch, weights())
+        adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(online.parameters(), config.gradient_clip)
+        adam.step()
+        update = agent.update(batch, weights())
+        assert update.loss == pytest.approx(loss.item(), rel=1e-4)
+        assert update.gradient_norm == pytest.approx(norm.item(), rel=1e-3)
+        assert update.gradient_norm > config.gradient_clip
+    saved = agent.save()
+    for name, parameter in online.named_parameters():
+        np.testing.assert_allclose(saved[f"online.{name}"], parameter.detach(), rtol=1e-2, atol=2e-5, err_msg=name)
+
+
+def test_weights_scale_the_gradient() -> None:
+    config, batch = replace(CONFIG, gradient_clip=1e9), experience()
+    whole, half = (step_of(new_agent(config), batch, scale * weights()) for scale in (np.float32(1), np.float32(0.5)))
+    for name in whole:
+        np.testing.assert_allclose(half[name], 0.5 * whole[name], rtol=1e-4, atol=1e-8)
+
+
+def test_a_row_of_weight_zero_teaches_nothing() -> None:
+    importance, batch = weights(), experience()
+    importance[3] = 0
+    other = batch._replace(r_t=np.where(np.arange(8) == 3, 100, batch.r_t).astype(np.float32))
+    first, second = (step_of(new_agent(), each, importance) for each in (batch, other))
+    assert_same(first, second)
+
+
+def test_the_gradient_is_clipped_by_its_norm() -> None:
+    batch = experience(scale=100.0)
+    free = new_agent(replace(CONFIG, gradient_clip=1e9)).update(batch, weights()).gradient_norm
+    clipped = step_of(new_agent(replace(CONFIG, gradient_clip=free / 4)), batch, weights())
+    norm = np.sqrt(sum(float((gradient**2).sum()) for gradient in clipped.values()))
+    assert norm == pytest.approx(free / 4, rel=1e-4)
+
+
+def test_an_update_tells_the_td_errors_from_before_it() -> None:
+    agent, batch = unlike_target(new_agent()), experience(seed=9)
+    before = agent.td_errors(batch)
+    mean_q = agent.q_values(batch.s_tm1)[np.arange(8), batch.a_tm1].mean()
+    update = agent.update(batch, weights())
+    np.testing.assert_allclose(update.td_errors, before, rtol=1e-6)
+    assert update.mean_q == pytest.approx(mean_q, rel=1e-5)
+    assert (agent.td_errors(batch) != before).any()
+
+
+@pytest.mark.parametrize("updates", [0, 5])
+def test_td_errors_and_acting_change_nothing(updates: int) -> None:
+    agent = new_agent()
+    for seed in range(updates):
+        agent.update(experience(seed=seed), weights())
+    before = agent.save()
+    agent.td_errors(experience())
+    agent.act(experience().s_t)
+    assert_same(agent.save(), before)
+
+
+def test_acting_is_greedy() -> None:
+    agent, states = new_agent(), experience(batch=20).s_t
+    actions = agent.act(states)
+    assert actions.dtype == np.int64
+    np.testing.assert_array_equal(actions, agent.q_values(states).argmax(axis=1))
+
+
+def test_arguments_may_be_read_only_and_stay_as_they_were() -> None:
+    agent, batch, importance = new_agent(), experience(), weights()
+    for array in (*batch, importance):
+        array.flags.writeable = False
+    agent.update(batch, importance)
+    agent.act(batch.s_t)
+
+
+def test_the_target_moves_only_when_it_is_synced() -> None:
+    agent = unlike_target(new_agent())
+    fresh = new_agent().save()
+    online, target = (
+        {name.removeprefix(of): array for name, array in agent.save().items() if name.startswith(of)}
+        for of in ("online.", "target.")
+    )
+    assert_same(target, {name.removeprefix("target."): fresh[name] for name in fresh if name.startswith("target.")})
+    assert any((online[name] != target[name]).any() for name in online)
+    agent.sync_target()
+    assert_same({name: agent.save()[f"target.{name}"] for name in online}, online)
+
+
+@pytest.mark.parametrize("shape", [VECTOR, PIXELS], ids=["vectors", "pixels"])
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_loaded_agent_continues_bit_for_bit(shape: tuple[int, ...], before: int) -> None:
+    agent, other = new_agent(shape=shape), new_agent(shape=shape, seed=1)
+    for seed in range(before):
+        agent.update(experience(shape=shape, seed=seed), weights())
+    other.update(experience(shape=shape, seed=99), weights())
+    other.load(agent.save())
+    for seed in range(10, 13):
+        batch = experience(shape=shape, seed=seed)
+        left, right = agent.update(batch, weights()), other.update(batch, weights())
+        assert left[1:] == right[1:]
+        np.testing.assert_array_equal(left.td_errors, right.td_errors)
+    assert_same(agent.save(), other.save())
+
+
+def test_what_was_saved_does_not_change_with_the_agent() -> None:
+    agent = new_agent()
+    saved = agent.save()
+    copy = {name: array.copy() for name, array in saved.items()}
+    unlike_target(agent)
+    assert_same(saved, copy)
+    assert all(array.flags.c_contiguous for array in saved.values())
+
+
+def test_weights_of_another_network_are_refused_by_name_and_change_nothing() -> None:
+    agent = new_agent()
+    before = agent.save()
+    with pytest.raises(ValueError, match=r"adam\.advantage\.0\.weight\.exp_avg is \(8, 5\), expected \(8, 16\)"):
+        agent.load(new_agent(replace(CONFIG, hidden=(5,))).save())
+    with pytest.raises(ValueError, match=r"online\.value\.0\.bias is nothing, expected \(8,\)"):
+        agent.load({name: array for name, array in before.items() if name != "online.value.0.bias"})
+    assert_same(agent.save(), before)
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_the_callers_generator_alone() -> None:
+    state = torch.get_rng_state()
+    first, second, third = new_agent(seed=4).save(), new_agent(seed=4).save(), new_agent(seed=5).save()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert_same(first, second)
+    assert (first["online.value.0.weight"] != third["online.value.0.weight"]).any()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_loss_that_is_not_finite_is_an_error_before_anything_moves(bad: float) -> None:
+    agent, batch = unlike_target(new_agent()), experience()
+    before = agent.save()
+    batch.r_t[5] = bad
+    with pytest.raises(FloatingPointError, match=r"loss of an update is (nan|inf).*rows \[5\] of 8"):
+        agent.update(batch, weights())
+    assert_same(agent.save(), before)
+
+
+def test_huber_is_torchs() -> None:
+    deltas = np.array([-3.0, -1.0, -0.5, 0.0, 0.25, 1.0, 2.0])
+    expected = F.huber_loss(torch.zeros(7, dtype=torch.float64), torch.tensor(deltas), reduction="none")
+    np.testing.assert_allclose(huber(deltas), expected)
+
+
+def test_a_small_regression_is_learnt() -> None:
+    """Terminal transitions make r the value of (s, a): which action pays depends on the state alone."""
+    agent, rng = new_agent(replace(CONFIG, hidden=(32,), learning_rate=0.003)), np.random.default_rng(0)
+    batch = experience(batch=64)
+    batch = batch._replace(terminal=np.ones(64, dtype=np.bool_))
+    for _ in range(600):
+        actions = rng.integers(0, ACTIONS, 64)
+        pays = batch.s_tm1[:, 0].argmax(axis=1) == actions
+        agent.update(batch._replace(a_tm1=actions, r_t=pays.astype(np.float32)), np.ones(64, dtype=np.float32))
+    assert (agent.act(batch.s_tm1) == batch.s_tm1[:, 0].argmax(axis=1)).mean() > 0.95
+
+
+def test_cuda_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto").type == choose_device("cpu").type == "cpu"
+    with pytest.raises(RuntimeError, match=r"learner\.device = 'cuda', but torch finds no GPU"):
+        choose_device("cuda")
+
+
+def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device("auto").type == choose_device("cuda").type == "cuda"
+    assert choose_device("cpu").type == "cpu"
+
+
+def test_threads_are_those_asked_for_or_the_cores_of_the_process() -> None:
+    set_threads(None)
+    assert torch.get_num_threads() >= 1
+    set_threads(1)
+    assert torch.get_num_threads() == 1
