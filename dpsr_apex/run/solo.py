@@ -1,0 +1,81 @@
+"""The single-process mode: actor, replay and learner in one thread, their messages passed by direct call.
+
+Read `Solo.step` beside the paper's Algorithm 1. Everything is reproducible: all randomness comes from the run's seed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpsr_apex.agent.dqn import DqnAgent, Update
+from dpsr_apex.config import Config
+from dpsr_apex.envs.make import make_stacked
+from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.roles.actor import Actor
+from dpsr_apex.roles.learner import Learner
+from dpsr_apex.roles.replay_server import ReplayServer
+from dpsr_apex.state import State
+
+TRAINING = 0  # sets the seeds of training apart from those of evaluations
+
+
+class Solo:
+    """One run of one process."""
+
+    def __init__(self, config: Config) -> None:
+        agent_seed, actor_seed, replay_seed, *env_seeds = (
+            np.random.SeedSequence([config.run.seed, TRAINING]).generate_state(4 + config.actor.environments).tolist()
+        )
+        envs = [_make(config, seed) for seed in env_seeds]
+        recycler = envs.pop()  # an environment for moments of the past alone
+        pixels = recycler.codec.dtype == np.uint8
+        self.agent = DqnAgent(
+            config.learner, recycler.observation_shape, pixels, recycler.actions, agent_seed, config.run.threads
+        )
+        self.actor = Actor(config, self.agent, envs, recycler, np.random.default_rng(actor_seed))
+        replay = DpsrReplay(config.replay, config.run.total_steps, np.random.default_rng(replay_seed))
+        self.replay = ReplayServer(replay, config.learner)
+        self.learner = Learner(config.learner, self.agent, recycler.codec)
+
+    @property
+    def t(self) -> int:
+        """The one clock: transitions inserted so far."""
+        return self.replay.replay.t
+
+    def step(self) -> list[Update]:
+        """One step of the environment, with all that Algorithm 1 does for it; the updates it led to are returned."""
+        insert = self.actor.step()
+        if insert is None:
+            return []
+        inserted, rounds = self.replay.insert(insert)
+        self.actor.inserted(inserted)
+        for recycle in rounds:
+            self.replay.recycled(self.actor.recycle(recycle))
+        return self._learn()
+
+    def _learn(self) -> list[Update]:
+        updates = []
+        while batch := self.replay.sample(self.learner.want()):
+            priorities, update = self.learner.learn(batch)
+            self.replay.priorities(priorities)
+            updates.append(update)
+        return updates
+
+    def save(self) -> dict[str, State]:
+        """Everything, part by part."""
+        return {"actor": self.actor.save(), "replay": self.replay.save(), "learner": self.learner.save()}
+
+    def load(self, parts: dict[str, State]) -> None:
+        """Become what `save` was called on; the config must be the same."""
+        self.actor.load(parts["actor"])
+        self.replay.load(parts["replay"])
+        self.learner.load(parts["learner"])
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        self.actor.close()
+
+
+def _make(config: Config, seed: int) -> StackedEnv:
+    return make_stacked(config.env.name, config.env.arguments, True, config.env.stack, seed >> 1)
