@@ -48,7 +48,7 @@ class Checkpoint(NamedTuple):
     parts: dict[str, State]
 
 
-class DamagedCheckpoint(Exception):  # noqa: N818
+class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be used: why, and the newest whole one before it (None where there is none)."""
 
     def __init__(self, path: Path, reason: str, offered: Path | None = None) -> None:
@@ -114,7 +114,7 @@ def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> Non
     rng.bit_generator.state = dict(state)
 
 
-class _Damage(Exception):  # noqa: N818
+class _Damage(Exception):
     """The reason why a checkpoint cannot be used."""
 
 

@@ -29,7 +29,9 @@ def draw_curve(rows: Sequence[Row], evaluations: Sequence[Row], path: Path, titl
     _draw_returns(above, rows)
     _draw_evaluations(above, evaluations)
     _finish_returns(above)
-    _draw_learning(below, rows)
+    _draw_shares(below, rows)
+    _draw_loss(below.twinx(), rows)
+    below.set_xlim(0, 1.02 * max((row["t"] for row in [*rows, *evaluations]), default=1_000))
     temporary = path.with_name(f".unfinished-{path.name}")
     try:
         figure.savefig(temporary, format="png")
@@ -40,10 +42,11 @@ def draw_curve(rows: Sequence[Row], evaluations: Sequence[Row], path: Path, titl
 
 def _draw_returns(axes: Axes, rows: Sequence[Row]) -> None:
     t, returns = _points(rows, "return_mean")
-    if not len(t):
-        return
-    axes.plot(t, returns, color=_RETURN, alpha=0.3, linewidth=1, label="training games, mean of each interval")
-    axes.plot(t, _smoothed(returns), color=_RETURN, linewidth=2.2, label="the same, smoothed")
+    if len(t):
+        axes.plot(
+            t, returns, ".-", color=_RETURN, alpha=0.3, linewidth=1, markersize=3, label="training, each interval"
+        )
+        axes.plot(t, _smoothed(returns), color=_RETURN, linewidth=2.2, label="training, smoothed")
 
 
 def _draw_evaluations(axes: Axes, evaluations: Sequence[Row]) -> None:
@@ -54,7 +57,7 @@ def _draw_evaluations(axes: Axes, evaluations: Sequence[Row]) -> None:
     means = np.array([np.mean(row["scores"]) for row in played])
     below = means - [min(row["scores"]) for row in played]
     above = [max(row["scores"]) for row in played] - means
-    label = "evaluation, mean and range of whole games"
+    label = "evaluation, mean and range"
     axes.errorbar(t, means, yerr=[below, above], fmt="o-", color=_EVALUATION, capsize=3, linewidth=1.4, label=label)
 
 
@@ -62,28 +65,38 @@ def _finish_returns(axes: Axes) -> None:
     _tidy(axes)
     axes.set_ylabel("return of a game (points)")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", frameon=False, fontsize=9)
+        _add_legend(axes)
     else:
         axes.set_yticks([])
         axes.text(0.5, 0.5, "no game has ended yet", transform=axes.transAxes, ha="center", color="grey", fontsize=12)
 
 
-def _draw_learning(axes: Axes, rows: Sequence[Row]) -> None:
+def _draw_shares(axes: Axes, rows: Sequence[Row]) -> None:
     _tidy(axes)
     axes.set_xlabel("transitions")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylabel("share")
     axes.set_ylim(-0.03, 1.05)
-    axes.plot(*_points(rows, "epsilon"), color=_EPSILON, linewidth=1.4, label="exploration ε")
-    axes.plot(*_points(rows, "fill"), color=_FILL, linewidth=1.4, label="replay fill")
+    axes.plot(*_points(rows, "epsilon"), color=_EPSILON, linewidth=1.6, label="exploration ε")
+    axes.plot(*_points(rows, "fill"), color=_FILL, linewidth=1.6, label="replay fill")
+    axes.plot([], [], color=_LOSS, linewidth=1.6, label="loss (right scale)")
+    _add_legend(axes)
+
+
+def _draw_loss(axes: Axes, rows: Sequence[Row]) -> None:
+    axes.spines[["top", "left"]].set_visible(False)
+    axes.set_ylabel("loss (Huber)", color=_LOSS)
     t, loss = _points(rows, "loss")
-    losses = axes.twinx()
-    losses.spines[["top", "left"]].set_visible(False)
-    losses.set_ylabel("loss", color=_LOSS)
-    losses.plot(t, loss, color=_LOSS, linewidth=1, alpha=0.8)
-    if len(loss) and loss.min() > 0:
-        losses.set_yscale("log")
-    axes.legend(loc="center right", frameon=False, fontsize=9)
+    if not len(t):
+        axes.set_yticks([])
+        return
+    axes.plot(t, loss, ".-", color=_LOSS, alpha=0.2, linewidth=0.8, markersize=2)
+    axes.plot(t, _smoothed(loss), color=_LOSS, linewidth=1.6)
+    axes.set_ylim(0, max(1.2 * float(np.quantile(loss, 0.99)), 1e-9))  # one spike must not flatten the rest
+
+
+def _add_legend(axes: Axes) -> None:
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=9, borderaxespad=0.2)
 
 
 def _tidy(axes: Axes) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsFloat
 
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
@@ -76,7 +76,7 @@ class Interval:
         self._totals: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, name: str, value: float) -> None:
+    def add(self, name: str, value: SupportsFloat) -> None:
         """Count one more value of `name`."""
         self._totals[name] = self._totals.get(name, 0.0) + float(value)
         self._counts[name] = self._counts.get(name, 0) + 1
