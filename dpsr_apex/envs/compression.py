@@ -19,7 +19,7 @@ from dpsr_apex.envs.snapshot import Frame
 from dpsr_apex.replay.transitions import Stack
 
 
-class DamagedSnapshot(ValueError):  # noqa: N818 -- it says what the snapshot is
+class DamagedSnapshot(ValueError):
     """A snapshot that was cut, changed on its way, or taken in another game."""
 
 
@@ -60,13 +60,12 @@ class FrameCodec:
         depth = len(stacks[0]) if stacks else 0
         if any(len(stack) != depth for stack in stacks):
             raise ValueError("observations of different depth in one batch")
-        frames = np.empty((len(stacks), depth, *self.shape), self.dtype)
-        rows = frames.reshape(len(stacks) * depth, -1).view(np.uint8)
+        rows = np.empty((len(stacks) * depth, self._frame_bytes), np.uint8)
         first_row: dict[bytes, int] = {}
         for row, squeezed in enumerate(chain.from_iterable(stacks)):
             first = first_row.setdefault(squeezed, row)
             rows[row] = np.frombuffer(self._raw(squeezed), np.uint8) if first == row else rows[first]
-        return frames
+        return rows.view(self.dtype).reshape(len(stacks), depth, *self.shape)
 
     def _raw(self, squeezed: bytes) -> bytes:
         try:

@@ -60,9 +60,9 @@ class Reentrant(Protocol):
         ...
 
 
-class UnusableEnvironment(ValueError):  # noqa: N818 -- it says what the environment is
+class UnusableEnvironment(ValueError):
     """An environment that cannot be used as asked: which one, what is wrong, and what to do about it."""
 
     def __init__(self, name: str, problem: str, remedy: str) -> None:
-        super().__init__(f"{name}: {problem.rstrip('.')}. {remedy}")
-        self.problem = problem
+        self.reason = f"{problem.rstrip('.')}. {remedy}"
+        super().__init__(f"{name}: {self.reason}")

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils import seeding
+from gymnasium.wrappers import AtariPreprocessing
+
+from dpsr_apex.envs.atari import Atari
+from dpsr_apex.envs.compression import DamagedSnapshot
+from dpsr_apex.envs.make import make_stacked
+from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.replay.transitions import Stack
+
+GAMES = ("Breakout", "Qbert", "MsPacman", "SpaceInvaders", "Zaxxon", "Riverraid", "KungFuMaster")
+NO_FRAMES = np.zeros(0)
+
+
+class Moment(NamedTuple):
+    snapshot: bytes
+    stack: Stack
+    played: list[int]  # every action from the beginning to here
+
+
+def play_on(env: StackedEnv, action: int) -> bool:
+    """One step, and the reset where an episode ends; True if a life was lost."""
+    step = env.step(action)
+    if step.terminal or step.truncated:
+        env.reset()
+    return step.terminal and not step.game_over
+
+
+def moments_of(game: str) -> list[Moment]:
+    """The first one, one under way, and those before and after two lost lives."""
+    env = make_stacked(game, seed=7)
+    random = np.random.default_rng(0)
+    played: list[int] = []
+    moments: list[Moment] = []
+    lost = 0
+    while lost < 2 and len(played) < 1500:
+        before = Moment(env.snapshot(), env.stack, played.copy())
+        if len(played) in (0, 40):
+            moments.append(before)
+        played.append(int(random.integers(env.actions)))
+        if play_on(env, played[-1]):
+            lost += 1
+            moments += [before, Moment(env.snapshot(), env.stack, played.copy())]
+    assert lost == 2
+    return moments
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_recycled_transition_is_what_an_emulator_played_to_that_state_gives(game: str) -> None:
+    recycler = make_stacked(game, seed=1)
+    for moment in moments_of(game):
+        played = make_stacked(game, seed=7)
+        for action in moment.played:
+            play_on(played, action)
+        assert played.stack == moment.stack
+        another_action = len(moment.played) % played.actions
+        recycler.restore(moment.snapshot, moment.stack)
+        assert recycler.step(another_action) == played.step(another_action)
+        np.testing.assert_array_equal(recycler.frames, played.frames)
+        assert recycler.stack == played.stack
+
+
+@pytest.mark.parametrize("game", ["MsPacman", "Freeway"])
+def test_frames_and_scores_are_those_of_gymnasiums_wrapper(game: str) -> None:
+    gymnasium.register_envs(ale_py)
+    theirs = AtariPreprocessing(gymnasium.make(f"{game}NoFrameskip-v4"), noop_max=0, frame_skip=4)
+    theirs.reset()
+    for _ in range(int(seeding.np_random(11)[0].integers(1, 31))):
+        theirs.unwrapped.ale.act(0)  # type: ignore[attr-defined]
+    ours = Atari(game, training=False)
+    ours.reset(seed=11)
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        action = int(random.integers(ours.action_space.n))  # type: ignore[attr-defined] # Discrete
+        frame, reward, terminal, truncated, _ = ours.step(action)
+        their_frame, their_reward, their_terminal, their_truncated, _ = theirs.step(action)
+        np.testing.assert_array_equal(frame, their_frame)
+        assert (reward, terminal, truncated) == (their_reward, their_terminal, their_truncated)
+
+
+def play_a_game(env: Atari, seed: int) -> list[tuple[float, bool, bool, dict[str, Any]]]:
+    env.reset(seed=seed)
+    random = np.random.default_rng(seed)
+    steps: list[tuple[float, bool, bool, dict[str, Any]]] = []
+    while not steps or not steps[-1][-1]["game_over"]:
+        steps.append(env.step(int(random.integers(env.action_space.n)))[1:])  # type: ignore[attr-defined] # Discrete
+        _, terminal, truncated, info = steps[-1]
+        if (terminal or truncated) and not info["game_over"]:
+            env.reset()
+    return steps
+
+
+def test_training_clips_rewards_and_ends_with_every_life() -> None:
+    steps = play_a_game(Atari("Qbert"), seed=0)
+    assert {reward for reward, *_ in steps} <= {-1.0, 0.0, 1.0}
+    assert max(info["score"] for *_, info in steps) == 25.0
+    assert sum(terminal for _, terminal, *_ in steps) == 4
+
+
+def test_evaluation_plays_whole_games_for_what_they_pay() -> None:
+    steps = play_a_game(Atari("Qbert", training=False), seed=0)
+    assert all(reward == info["score"] for reward, *_, info in steps)
+    assert [terminal for _, terminal, *_ in steps] == [False] * (len(steps) - 1) + [True]
+
+
+def test_after_a_lost_life_the_game_plays_on_with_fire() -> None:
+    env = Atari("Breakout")
+    env.reset(seed=0)
+    ended = False
+    while not ended:
+        _, _, ended, _, info = env.step(0)
+    assert not info["game_over"]
+    frames_before = env._ale.getEpisodeFrameNumber()
+    assert env.reset()[1]["lives"] == 4
+    assert env._ale.getEpisodeFrameNumber() == frames_before + 3 * 4  # a no-op, FIRE, and the action after it
+    moving = [env.step(0)[0] for _ in range(2)]
+    assert (moving[0] != moving[1]).any()  # the ball is under way
+
+
+def test_a_seed_begins_a_new_game_and_repeats_it() -> None:
+    env = Atari("Breakout")
+    env.reset(seed=3)
+    first = env.snapshot()
+    while not env.step(0)[2]:
+        pass
+    frame, info = env.reset(seed=3)
+    other = Atari("Breakout")
+    np.testing.assert_array_equal(frame, other.reset(seed=3)[0])
+    assert info["lives"] == 5
+    assert other.snapshot() == first
+
+
+def test_no_ops_are_between_1_and_30() -> None:
+    env = Atari("MsPacman")
+    env.reset(seed=0)
+    seen = set()
+    for _ in range(150):
+        env.reset()
+        seen.add(env._ale.getEpisodeFrameNumber())
+    assert (min(seen), max(seen)) == (1, 30)
+
+
+def test_the_time_limit_truncates() -> None:
+    env = Atari("Breakout", training=False, max_frames=400)
+    steps = play_a_game(env, seed=0)
+    assert steps[-1][1:3] == (False, True)
+    assert env._ale.getEpisodeFrameNumber() == 400
+    with pytest.raises(ValueError, match="max_frames"):
+        Atari("Breakout", max_frames=10)
+
+
+def test_a_damaged_snapshot_never_reaches_the_emulator() -> None:
+    env = Atari("Breakout")
+    env.reset(seed=0)
+    good = env.snapshot()
+    other_game = Atari("Pong")
+    other_game.reset(seed=0)
+    for damaged in (good[:-1], good[:30] + bytes((good[30] ^ 8,)) + good[31:], b"", other_game.snapshot()):
+        with pytest.raises(DamagedSnapshot):
+            env.restore(damaged, NO_FRAMES)
+    assert env.snapshot() == good
+
+
+def test_the_picture_is_the_screen_in_colour() -> None:
+    env = Atari("Breakout")
+    env.reset(seed=0)
+    assert env.render().shape == (210, 160, 3)

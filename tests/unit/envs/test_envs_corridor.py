@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpsr_apex.envs.corridor import LEFT, RIGHT, Corridor
+
+
+def walk(env: Corridor, action: int) -> tuple[float, int]:
+    """Return and length of an episode of one action."""
+    env.reset()
+    total, steps, terminal = 0.0, 0, False
+    while not terminal:
+        _, reward, terminal, truncated, _ = env.step(action)
+        total, steps = total + reward, steps + 1
+        assert not truncated
+    return total, steps
+
+
+def test_right_returns_500_in_500_steps() -> None:
+    assert walk(Corridor(depth=30), RIGHT) == (500.0, 500)
+
+
+@pytest.mark.parametrize(("depth", "better"), [(1, True), (100, True), (500, True), (501, False), (800, False)])
+def test_left_is_better_exactly_while_the_treasure_is_no_deeper_than_500(depth: int, better: bool) -> None:
+    env = Corridor(depth=depth)
+    left, steps = walk(env, LEFT)
+    assert (left, steps) == (1000.0 - (depth - 1), depth)
+    assert (left > walk(env, RIGHT)[0]) is better
+
+
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+def test_turning_around_ends_with_nothing(side: int) -> None:
+    env = Corridor()
+    env.reset()
+    env.step(side)
+    assert env.step(1 - side)[1:4] == (0.0, True, False)
+
+
+def test_the_observation_is_side_and_way() -> None:
+    env = Corridor(depth=1000)
+    np.testing.assert_array_equal(env.reset()[0], [0, 0])
+    for _ in range(250):
+        observation = env.step(LEFT)[0]
+        assert env.observation_space.contains(observation)
+    np.testing.assert_array_equal(observation, [-1, 0.5])
+
+
+def test_a_place_is_re_entered() -> None:
+    env, other = Corridor(), Corridor()
+    env.reset()
+    for _ in range(7):
+        observation = env.step(LEFT)[0]
+    other.restore(env.snapshot(), observation[np.newaxis])
+    np.testing.assert_array_equal(other.step(LEFT)[0], env.step(LEFT)[0])
+
+
+@pytest.mark.parametrize("depth", [0, -3, 2.5])
+def test_an_impossible_depth_is_refused(depth: int) -> None:
+    with pytest.raises(ValueError, match="depth"):
+        Corridor(depth=depth)
+
+
+def test_the_picture_shows_the_walker_move() -> None:
+    env = Corridor(depth=10)
+    env.reset()
+    before = env.render()
+    env.step(LEFT)
+    assert before.dtype == np.uint8
+    assert before.shape == env.render().shape
+    assert (before != env.render()).any()

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsr_apex.envs.make import make_stacked
+from dpsr_apex.envs.snapshot import UnusableEnvironment
+from dpsr_apex.envs.stacked import EnvState, StackedEnv, Step
+
+USER = "tests.unit.envs.user_envs:"
+
+
+def play(env: StackedEnv, steps: int, seed: int) -> Iterator[tuple[Step, bytes, bytes]]:
+    """Random actions over ends of episodes; what every step gave, to the bit."""
+    random = np.random.default_rng(seed)
+    for _ in range(steps):
+        step = env.step(int(random.integers(env.actions)))
+        yield step, env.frames.tobytes(), env.snapshot()
+        if step.terminal or step.truncated:
+            env.reset()
+
+
+def test_a_reset_fills_the_stack_and_a_step_moves_it_by_one() -> None:
+    env = make_stacked(USER + "Good", stack=3, seed=0)
+    assert env.frames.shape == env.observation_shape == (3, 1)
+    assert env.frames.dtype == np.float32
+    assert len(set(env.stack)) == 1
+    before, stack = env.frames.copy(), env.stack
+    env.step(1)
+    np.testing.assert_array_equal(env.frames[:2], before[1:])
+    assert env.stack[0] is stack[1]
+    np.testing.assert_array_equal(env.codec.inflate_stack(env.stack), env.frames)
+
+
+def test_an_observation_taken_before_a_step_stays_as_it_was() -> None:
+    env = make_stacked(USER + "Good", stack=2)
+    kept, copy = env.frames, env.frames.copy()
+    env.step(1)
+    np.testing.assert_array_equal(kept, copy)
+
+
+@pytest.mark.parametrize(("name", "depth"), [("Breakout", 4), ("CartPole-v1", 1)])
+def test_the_stack_is_four_for_pixels_and_one_for_vectors(name: str, depth: int) -> None:
+    assert make_stacked(name).observation_shape[0] == depth
+
+
+@pytest.mark.parametrize("name", ["Breakout", "Qbert", "CartPole-v1", "Acrobot-v1", "Corridor", USER + "Good"])
+@pytest.mark.parametrize("stopped_at", [0, 41])
+def test_a_saved_environment_goes_on_bit_for_bit(name: str, stopped_at: int) -> None:
+    env = make_stacked(name, seed=1)
+    list(play(env, stopped_at, seed=2))
+    state = env.save()
+    saved = EnvState(json.loads(json.dumps(state.facts)), {key: array.copy() for key, array in state.arrays.items()})
+    untouched = list(play(env, 400, seed=3))
+
+    continued = make_stacked(name, seed=99)
+    list(play(continued, 13, seed=4))
+    continued.load(saved)
+    assert list(play(continued, 400, seed=3)) == untouched
+    assert (continued.game_score, continued.game_steps) == (env.game_score, env.game_steps)
+
+
+def test_a_moment_straight_after_a_lost_life_is_saved_as_such() -> None:
+    env, continued = make_stacked("Breakout", seed=0), make_stacked("Breakout", seed=5)
+    step = env.step(0)
+    while not step.terminal:
+        step = env.step(0)
+    assert not step.game_over
+    continued.load(env.save())
+    env.reset()
+    continued.reset()
+    assert continued.snapshot() == env.snapshot()
+    np.testing.assert_array_equal(continued.frames, env.frames)
+
+
+def test_saving_changes_nothing() -> None:
+    saving, plain = make_stacked("CartPole-v1", seed=0), make_stacked("CartPole-v1", seed=0)
+    for one, other in zip(play(saving, 100, seed=0), play(plain, 100, seed=0), strict=True):
+        saving.save()
+        assert one == other
+
+
+def test_what_cannot_be_re_entered_begins_a_new_game_when_loaded() -> None:
+    env, continued = (make_stacked(USER + "NoWayBack", seed=seed) for seed in (0, 1))
+    assert not env.reentrant
+    assert env.snapshot() == b""
+    env.step(1)
+    continued.load(env.save())
+    env.reset()
+    np.testing.assert_array_equal(continued.frames, env.frames)
+    assert continued.game_steps == 0
+    with pytest.raises(UnusableEnvironment, match="cannot be re-entered"):
+        env.restore(b"?", env.stack)
+
+
+def test_a_state_of_another_environment_is_refused() -> None:
+    with pytest.raises(UnusableEnvironment, match="saved observation"):
+        make_stacked("CartPole-v1").load(make_stacked("Corridor").save())
+
+
+def test_score_and_steps_go_on_over_lost_lives() -> None:
+    env = make_stacked("Qbert", seed=0)
+    scores: list[float] = []
+    ends = 0
+    for step, _, _ in play(env, 2000, seed=0):
+        scores.append(step.score)
+        ends += step.terminal
+        if step.game_over:
+            break
+        assert (env.game_score, env.game_steps) == (sum(scores), len(scores))
+    assert ends == 4
+    assert sum(scores) > 0
+    env.reset()
+    assert (env.game_score, env.game_steps) == (0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("BadReward", "reward was nan"),
+        ("BadObservation", "showed .*inf"),
+        ("WrongShape", r"showed float64\(2,\)"),
+        ("Colours", "observations are Box.*two axes"),
+        ("ManyJoysticks", "actions are MultiDiscrete"),
+        ("CountsFromOne", "start at 0"),
+        ("NoBytes", "snapshot.. returned str"),
+    ],
+)
+def test_what_a_user_environment_may_not_do_is_refused_with_its_name(name: str, problem: str) -> None:
+    def use() -> Any:
+        return list(play(make_stacked(USER + name), 10, seed=0))
+
+    with pytest.raises(UnusableEnvironment, match=f"{USER}{name}: .*{problem}"):
+        use()

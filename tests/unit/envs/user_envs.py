@@ -1,0 +1,100 @@
+"""Environments as users bring them: good ones, and ones that must be refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+
+class Good(gymnasium.Env[Any, Any]):
+    """A walk on a line that begins and wanders at random; all of it is in the snapshot."""
+
+    def __init__(self, length: int = 20) -> None:
+        self.length = length
+        self.observation_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(2)
+        self.place = 0.0
+        self.steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.place, self.steps = float(self.np_random.random()), 0
+        return np.array([self.place]), {}
+
+    def step(self, action: int) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        self.place += 1.0 if action else -0.9
+        self.steps += 1
+        return np.array([self.place]), self.reward(), self.steps == self.length, False, {}
+
+    def reward(self) -> float:
+        return self.place
+
+    def snapshot(self) -> bytes:
+        return np.array([self.place, self.steps]).tobytes()
+
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002
+        place, steps = np.frombuffer(snapshot)
+        self.place, self.steps = float(place), int(steps)
+
+
+class Forgetful(Good):
+    """Leaves its step counter out of the snapshot, which shows only where an episode ends."""
+
+    def snapshot(self) -> bytes:
+        return np.array([self.place, 0]).tobytes()
+
+
+class NoBytes(Good):
+    def snapshot(self) -> bytes:
+        return str(self.place)  # type: ignore[return-value]
+
+
+class Raising(Good):
+    def snapshot(self) -> bytes:
+        raise RuntimeError("no state to be had")
+
+
+class BadReward(Good):
+    def reward(self) -> float:
+        return float("nan") if self.steps == 3 else 0.0
+
+
+class BadObservation(Good):
+    def step(self, action: int) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        return np.array([np.inf]), *super().step(action)[1:]
+
+
+class WrongShape(Good):
+    def step(self, action: int) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        return np.zeros(2), *super().step(action)[1:]
+
+
+class Colours(Good):
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+
+class ManyJoysticks(Good):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.MultiDiscrete([2, 2])
+
+
+class CountsFromOne(Good):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Discrete(2, start=1)
+
+
+class NoWayBack(Good):
+    """An environment with neither of the two methods."""
+
+    snapshot = None  # type: ignore[assignment]
+    restore = None  # type: ignore[assignment]
