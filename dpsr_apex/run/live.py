@@ -120,7 +120,7 @@ def _progress(row: Mapping[str, Any], total_steps: int) -> RenderableType:
     for _ in range(3):
         line.add_column(justify="right", no_wrap=True)
     line.add_row(
-        ProgressBar(total=total_steps, completed=row["t"]),
+        ProgressBar(total_steps, row["t"], complete_style="cyan", finished_style="green"),
         f"{row['t']:,} / {total_steps:,}",
         f"{row['t'] / total_steps:.1%}",
         f"{_time_left(row, total_steps)} left",
