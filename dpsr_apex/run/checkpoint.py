@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from dpsr_apex.state import State
+
 FORMAT = 1
 MANIFEST = "manifest.json"
 _TEMPORARY = ".unfinished-"
@@ -28,17 +30,6 @@ _REPLACED = ".replaced"  # steps aside for a newer one of the same t, and counts
 _NAME = re.compile(rf"step_(\d{{12,}})({re.escape(_REPLACED)})?")
 _PART = re.compile(r"[a-z0-9_]+")
 _DTYPES = {np.dtype(code).name for code in "?bBhHiIqQefdF"}  # what safetensors knows of numpy's
-
-
-class State(NamedTuple):
-    """What one room must remember.
-
-    `facts` must survive JSON: string keys, integers of any size, no tuples (they come back as lists). `arrays` may have
-    any shape, also zero-length, of booleans, integers, float16/32/64 or complex64; they come back writable.
-    """
-
-    facts: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
 
 
 class Checkpoint(NamedTuple):

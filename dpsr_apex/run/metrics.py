@@ -23,8 +23,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
-from dpsr_apex.run.checkpoint import State
 from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.state import State
 
 Row = dict[str, Any]
 WALL_CLOCK = ("_per_second", "_seconds")

@@ -21,7 +21,6 @@ from hypothesis.extra import numpy as hnp
 from dpsr_apex.run import checkpoint as subject
 from dpsr_apex.run.checkpoint import (
     DamagedCheckpoint,
-    State,
     generator_state,
     list_checkpoints,
     load_checkpoint,
@@ -29,6 +28,7 @@ from dpsr_apex.run.checkpoint import (
     restore_generator,
     save_checkpoint,
 )
+from dpsr_apex.state import State
 
 DTYPES = [np.dtype(code) for code in "?bBhHiIqQefdF"]
 
@@ -261,6 +261,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from dpsr_apex.run import checkpoint
+from dpsr_apex.state import State
 
 folder, stage = Path(sys.argv[1]), sys.argv[2]
 real = getattr(checkpoint, stage)
@@ -274,7 +275,7 @@ def pausing(*arguments):
     sys.stdin.read()
 
 setattr(checkpoint, stage, pausing)
-state = checkpoint.State({"t": 2}, {"x": np.ones(100_000)})
+state = State({"t": 2}, {"x": np.ones(100_000)})
 checkpoint.save_checkpoint(folder, int(sys.argv[3]), {"replay": state, "agent": state}, keep=1)
 """
 

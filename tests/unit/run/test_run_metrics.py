@@ -19,9 +19,10 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
     EventAccumulator,
 )
 
-from dpsr_apex.run.checkpoint import State, load_checkpoint, save_checkpoint
+from dpsr_apex.run.checkpoint import load_checkpoint, save_checkpoint
 from dpsr_apex.run.metrics import Interval, Metrics, append_row, fingerprint, read_metrics, truncate_after
 from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.state import State
 
 
 @pytest.fixture
