@@ -165,7 +165,7 @@ class DpsrReplay:
     def read(self, identities: Integers) -> Transitions:
         """The stored transitions of these identities; a KeyError names the first that is not stored."""
         slots = identities % self.config.capacity
-        missing = identities[self._identities[slots] != identities]
+        missing = identities[(self._identities[slots] != identities) | (identities < 0)]
         if missing.size:
             raise KeyError(f"transition {missing[0]} is not in the replay")
         return read_rows(self._store, slots)
@@ -177,6 +177,8 @@ class DpsrReplay:
         and second answers, are counted and dropped.
         """
         self._priorities_of(td_errors, identities, "recycled transition")
+        if len(transitions) != identities.size:
+            raise ValueError(f"there are {len(transitions)} transitions for {identities.size} candidates")
         round_ = self.rounds.get(number)
         if round_ is None:
             self.counters.answers_late += identities.size
@@ -194,9 +196,10 @@ class DpsrReplay:
             self._end_round(round_)
 
     def expire(self, number: int) -> None:
-        """End a round with what has arrived."""
+        """End a round with what has arrived; a KeyError, and nothing else, for one that has ended."""
+        round_ = self.rounds[number]
         self.counters.rounds_expired += 1
-        self._end_round(self.rounds[number])
+        self._end_round(round_)
 
     def _exponents(self) -> tuple[float, float]:
         alpha = self.config.alpha.at(self.t, self._total_steps)
@@ -212,6 +215,8 @@ class DpsrReplay:
                 self._ranking.rebuild(alpha)
 
     def _priorities_of(self, td_errors: Floats, names: Integers, what: str) -> Floats:
+        if td_errors.shape != names.shape:  # compiled code would read past the end
+            raise ValueError(f"there are {td_errors.size} TD errors for {names.size} transitions")
         bad = ~((td_errors >= 0.0) & (td_errors <= GREATEST_TD_ERROR))  # also true for NaN
         if bad.any():
             first = int(np.argmax(bad))
@@ -378,7 +383,9 @@ class DpsrReplay:
         return facts, arrays
 
     def load(self, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Become what `save` was called on; the config must be the same."""
+        """Become what `save` was called on; this one must be new, and have the same config."""
+        if self.t:
+            raise ValueError(f"only a new replay can be loaded into, and this one has taken {self.t} transitions")
         self.t, self.size, self._next_serial = facts["t"], facts["size"], facts["next_serial"]
         self.counters = Counters(**facts["counters"])
         self._rng.bit_generator.state = facts["generator"]

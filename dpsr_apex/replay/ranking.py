@@ -49,6 +49,16 @@ def _set_ranked(
     return size
 
 
+def _ranked(priorities: NDArray[np.float64]) -> NDArray[np.int64]:
+    """All slots in the order that `_place` keeps: higher priorities first, then lower slots."""
+    return np.argsort(-priorities, kind="stable")
+
+
+def _masses_up_to(count: int, alpha: float) -> NDArray[np.float64]:
+    """The mass of the first rank, of the first two, and so on."""
+    return np.cumsum(np.arange(1, count + 1, dtype=np.float64) ** -alpha)
+
+
 class Ranking:
     """The order of all slots by priority, and draws by rank."""
 
@@ -61,8 +71,7 @@ class Ranking:
     def rebuild(self, alpha: float) -> None:
         """Take a new exponent."""
         self.alpha = alpha
-        ranks = np.arange(1, self.order.size + 1, dtype=np.float64)
-        self._mass_up_to = np.cumsum(ranks**-alpha)
+        self._mass_up_to = _masses_up_to(self.order.size, alpha)
 
     def set(self, slots: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
         """Give many slots their priorities; of a slot named twice the last one counts."""
@@ -71,7 +80,7 @@ class Ranking:
     def load(self, priorities: NDArray[np.float64], alpha: float) -> None:
         """Hold these priorities in the first slots, and nothing else."""
         self.size = priorities.size
-        self.order[: self.size] = np.lexsort((np.arange(self.size), -priorities))
+        self.order[: self.size] = _ranked(priorities)
         self._priorities[: self.size] = priorities
         self.rebuild(alpha)
 
@@ -91,6 +100,8 @@ class Ranking:
             return False, "the ranking does not hold every stored slot once"
         if not np.array_equal(self._priorities[: self.size], priorities):
             return False, "the ranking holds other priorities than the trees"
-        if (np.diff(priorities[self.order[: self.size]]) > 0).any():
+        if not np.array_equal(self.order[: self.size], _ranked(priorities)):
             return False, "the ranking is not in the order of the priorities"
+        if not np.array_equal(self._mass_up_to, _masses_up_to(self.order.size, self.alpha)):
+            return False, "a rank has another mass than its exponent gives"
         return True, ""

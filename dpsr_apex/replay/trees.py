@@ -178,6 +178,11 @@ def draw_to_replace(nodes: Nodes, levels: NDArray[np.int64], uniforms: NDArray[n
     return slots
 
 
+def _is_blank(nodes: Nodes) -> bool:
+    """Whether nothing is stored at or below these nodes."""
+    return bool(np.isposinf(nodes[LEAST]).all() and not nodes[[SAMPLING, REPLACING, GREATEST]].any())
+
+
 class PriorityTrees:
     """The four trees with the exponents that their leaves were built for."""
 
@@ -243,7 +248,7 @@ class PriorityTrees:
         priorities = self.priorities
         if not (np.isfinite(priorities[:size]).all() and (priorities[:size] > 0).all()):
             return False, "a stored priority is not finite and positive"
-        if not (np.isinf(priorities[size:]).all() and not self.nodes[:2, size : self.levels[1]].any()):
+        if not _is_blank(self.nodes[:, size : self.levels[1]]):
             return False, "an empty slot has a priority or a mass"
         if not np.array_equal(self.nodes[GREATEST, :size], priorities[:size]):
             return False, "the trees of least and greatest priority have different leaves"
@@ -256,6 +261,9 @@ class PriorityTrees:
         for below, above in zip(self.levels[:-1], self.levels[1:], strict=True):
             children = self.nodes[:, below:above].reshape(ROWS, -1, FANOUT)
             parents = self.nodes[:, above : above + children.shape[1]]
+            width = above + -(-children.shape[1] // FANOUT) * FANOUT
+            if not _is_blank(self.nodes[:, above + children.shape[1] : width]):
+                return False, "a node without children has a priority or a mass"
             running = np.cumsum(children, axis=2)
             expected = {
                 SAMPLING: running[SAMPLING, :, -1],
