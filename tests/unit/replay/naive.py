@@ -1,0 +1,249 @@
+"""A replay that is plainly right: lists, cumulative sums, one transition at a time. The oracle of `DpsrReplay`.
+
+It is written from the design, not from the fast code, and shares with it only the records that come in and go out and
+the order in which random numbers are consumed: C_c for each common replacement, one for each row of a batch, and for a
+round as many as candidates are still missing, until none is.
+
+Its total mass is a flat sum and the trees' is a sum of sums. So a target within rounding (a share of about 1e-15) of
+the border between two slots may fall to either side; among the draws of these tests, whose seeds are fixed, none is.
+Borders themselves are tested where all sums are exact, in `test_replay_trees.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsr_apex.config import ReplayConfig
+from dpsr_apex.replay.memory import Counters
+from dpsr_apex.replay.transitions import Stack, Transitions
+
+Floats = NDArray[np.float64]
+Row = tuple[Stack, int, float, Stack, bool, int, bytes]
+"""One transition: s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot."""
+
+
+def rows_of(transitions: Transitions) -> list[Row]:
+    """The transitions one by one."""
+    return list(
+        zip(
+            transitions.s_tm1,
+            transitions.a_tm1.tolist(),
+            transitions.r_t.tolist(),
+            transitions.s_t,
+            transitions.terminal.tolist(),
+            transitions.n_steps.tolist(),
+            transitions.snapshots,
+            strict=True,
+        )
+    )
+
+
+def transitions_of(rows: Sequence[Row]) -> Transitions:
+    """The rows as the replay takes them."""
+    return Transitions(
+        s_tm1=[row[0] for row in rows],
+        a_tm1=np.array([row[1] for row in rows], dtype=np.int64),
+        r_t=np.array([row[2] for row in rows], dtype=np.float32),
+        s_t=[row[3] for row in rows],
+        terminal=np.array([row[4] for row in rows], dtype=np.bool_),
+        n_steps=np.array([row[5] for row in rows], dtype=np.uint8),
+        snapshots=[row[6] for row in rows],
+    )
+
+
+def draw(masses: Floats, uniforms: Floats) -> list[int]:
+    """Stratified draw: each target falls on the slot with mass before <= target < mass before + own mass."""
+    ends = np.cumsum(masses)
+    starts = np.append(0.0, ends[:-1])
+    targets = (np.arange(uniforms.size) + uniforms) / uniforms.size * ends[-1]
+    last = int(np.flatnonzero(masses)[-1])  # for a target that rounding has pushed to the very end
+    holders = [np.flatnonzero((starts <= target) & (target < ends)).tolist() for target in targets]
+    return [holder[0] if holder else last for holder in holders]
+
+
+@dataclass
+class Arrival:
+    """A transition on its way in."""
+
+    row: Row
+    priority: float | None  # None: the greatest in the replay when it enters
+    birth: int
+    serial: int
+
+
+@dataclass
+class NaiveRound:
+    """An open recycling round."""
+
+    candidates: list[int]
+    stored: list[Row]
+    waiting: Arrival
+    answers: dict[int, tuple[Row, float]] = field(default_factory=dict)
+
+
+class NaiveReplay:
+    """`DpsrReplay`, slowly. Slot i is element i of every list."""
+
+    def __init__(self, config: ReplayConfig, total_steps: int, rng: np.random.Generator) -> None:
+        self.config = config
+        self.total_steps = total_steps
+        self.rng = rng
+        self.t = 0
+        self.serials_taken = 0
+        self.identities: list[int] = []
+        self.serials: list[int] = []
+        self.births: list[int] = []
+        self.priorities: list[float] = []
+        self.rows: list[Row] = []
+        self.rounds: dict[int, NaiveRound] = {}
+        self.counters = Counters()
+        self.alpha, self.gamma = self.exponents()
+
+    def exponents(self) -> tuple[float, float]:
+        alpha = self.config.sampling_exponent.at(self.t, self.total_steps)
+        gamma = self.config.replacing_exponent.at(self.t, self.total_steps)
+        return (0.0 if self.config.method == "uniform" else alpha), gamma
+
+    def follow_schedules(self) -> None:
+        alpha, gamma = self.exponents()
+        if max(abs(alpha - self.alpha), abs(gamma - self.gamma)) > self.config.exponent_tolerance:
+            self.alpha, self.gamma = alpha, gamma
+
+    def sampling_line(self) -> tuple[list[int], Floats]:
+        """The slots in the order in which they lie on the line that is drawn from, and the mass of each."""
+        slots = list(range(len(self.rows)))
+        if self.config.method != "per_rank":
+            return slots, np.array([priority**self.alpha for priority in self.priorities])
+        best_first = sorted(slots, key=lambda slot: (-self.priorities[slot], slot))
+        return best_first, np.array([(1 / rank) ** self.alpha for rank in range(1, len(slots) + 1)])
+
+    def replacing_masses(self) -> Floats:
+        """By slot."""
+        return np.array([priority**-self.gamma for priority in self.priorities])
+
+    def insert(self, rows: Sequence[Row], td_errors: Sequence[float] | None = None) -> list[int]:
+        """The numbers of the rounds opened."""
+        self.follow_schedules()
+        opened = []
+        for i, row in enumerate(rows):
+            self.t += 1
+            priority = None if td_errors is None else td_errors[i] + self.config.priority_floor
+            arrival = Arrival(row, priority, self.t, self.take_serial())
+            if len(self.rows) < self.config.capacity:
+                self.append(arrival)
+            elif self.config.method == "dpsr" and self.config.recycle_period and self.is_round_due():
+                opened.append(self.open_round(arrival))
+            else:
+                self.replace(arrival)
+        return opened
+
+    def is_round_due(self) -> bool:
+        return self.t % self.config.recycle_period == 0
+
+    def take_serial(self) -> int:
+        self.serials_taken += 1
+        return self.serials_taken - 1
+
+    def append(self, arrival: Arrival) -> None:
+        for column in (self.identities, self.serials, self.births):
+            column.append(-1)
+        self.rows.append(arrival.row)
+        priority = max(self.priorities, default=1.0) if arrival.priority is None else arrival.priority
+        self.priorities.append(priority)
+        self.put(len(self.rows) - 1, arrival, priority)
+
+    def put(self, slot: int, arrival: Arrival, priority: float) -> None:
+        self.identities[slot] = arrival.serial * self.config.capacity + slot
+        self.serials[slot] = arrival.serial
+        self.births[slot] = arrival.birth
+        self.priorities[slot] = priority
+        self.rows[slot] = arrival.row
+
+    def replace(self, arrival: Arrival) -> None:
+        if self.config.method in ("double", "dpsr"):
+            candidates = draw(self.replacing_masses(), self.rng.random(self.config.replace_candidates))
+        else:
+            candidates = list(range(len(self.rows)))
+        oldest = min(candidates, key=lambda slot: (self.births[slot], self.serials[slot]))
+        self.put(oldest, arrival, max(self.priorities) if arrival.priority is None else arrival.priority)
+        self.counters.replaced += 1
+
+    def sample(self, batch_size: int) -> tuple[list[int], Floats, list[Row]]:
+        """Identities, weights and transitions of a batch."""
+        self.follow_schedules()
+        line, masses = self.sampling_line()
+        beta = self.config.bias_annealing.at(self.t, self.total_steps)
+        weights = (len(self.rows) * masses / masses.sum()) ** -beta
+        weights /= weights.max()
+        places = draw(masses, self.rng.random(batch_size))
+        slots = [line[place] for place in places]
+        return [self.identities[slot] for slot in slots], weights[places], [self.rows[slot] for slot in slots]
+
+    def update(self, identities: Sequence[int], td_errors: Sequence[float]) -> None:
+        for identity, td_error in zip(identities, td_errors, strict=True):
+            if identity in self.identities:
+                self.priorities[self.identities.index(identity)] = td_error + self.config.priority_floor
+                self.counters.priorities_updated += 1
+            else:
+                self.counters.priorities_stale += 1
+
+    def open_round(self, waiting: Arrival) -> int:
+        masses = self.replacing_masses()
+        held: list[int] = []
+        while len(held) < min(self.config.recycle_candidates, len(self.rows)):
+            for slot in draw(masses, self.rng.random(self.config.recycle_candidates - len(held))):
+                if slot not in held:
+                    held.append(slot)
+            masses[held] = 0.0
+        number = self.counters.rounds_opened
+        self.rounds[number] = NaiveRound(
+            [self.identities[slot] for slot in held], [self.rows[slot] for slot in held], waiting
+        )
+        self.counters.rounds_opened += 1
+        self.counters.candidates_drawn += len(held)
+        return number
+
+    def answer(self, number: int, identities: Sequence[int], rows: Sequence[Row], td_errors: Sequence[float]) -> None:
+        if number not in self.rounds:
+            self.counters.answers_late += len(identities)
+            return
+        round_ = self.rounds[number]
+        for identity, row, td_error in zip(identities, rows, td_errors, strict=True):
+            if identity in round_.answers:
+                self.counters.answers_late += 1
+            else:
+                round_.answers[identity] = (row, td_error)
+        if set(round_.answers) == set(round_.candidates):
+            self.counters.rounds_closed += 1
+            self.end_round(number)
+
+    def expire(self, number: int) -> None:
+        self.counters.rounds_expired += 1
+        self.end_round(number)
+
+    def end_round(self, number: int) -> None:
+        round_ = self.rounds.pop(number)
+        answered = [name for name in round_.candidates if name in round_.answers]
+        present = [name for name in answered if name in self.identities]
+        self.counters.candidates_lost += len(round_.candidates) - len(answered)
+        self.counters.candidates_stale += len(answered) - len(present)
+        self.counters.candidates_applied += len(present)
+        if not present:
+            self.replace(round_.waiting)
+            return
+        greatest = max(self.priorities)
+        weakest = min(present, key=lambda name: round_.answers[name][1])
+        for name in present:
+            if name == weakest:
+                continue
+            row, td_error = round_.answers[name]
+            priority = greatest if self.config.recycle_at_max_priority else td_error + self.config.priority_floor
+            self.put(self.identities.index(name), Arrival(row, None, self.t, self.take_serial()), priority)
+            self.counters.recycled += 1
+        entry = round_.waiting.priority
+        self.put(self.identities.index(weakest), round_.waiting, greatest if entry is None else entry)
+        self.counters.replaced += len(present)

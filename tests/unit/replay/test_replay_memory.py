@@ -1,0 +1,314 @@
+"""`DpsrReplay` against its oracle over long sequences of everything that can happen to it, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from dpsr_apex.config import Method
+from dpsr_apex.replay.memory import BadPriority, DpsrReplay
+from dpsr_apex.replay.schedules import Schedule
+from tests.unit.replay.naive import transitions_of
+from tests.unit.replay.twins import CAPACITIES, METHODS, Twins, image, make_config, make_rows
+
+BAD_TD_ERRORS = (float("nan"), float("inf"), -float("inf"), -1e-9, 1.1e50)
+
+td_error_values = st.sampled_from((0.0, 0.25, 0.25, 0.5, 1.0, 3.0, 17.0)) | st.floats(0.0, 100.0)
+
+
+class ReplayMachine(RuleBasedStateMachine):
+    """Whatever hypothesis thinks of: inserts, batches, updates, answers and ends of rounds, in any order."""
+
+    @initialize(
+        method=st.sampled_from((*METHODS, "dpsr", "dpsr")),
+        capacity=st.sampled_from(CAPACITIES[:-1]),
+        replace_candidates=st.integers(1, 9),
+        recycle_candidates=st.integers(2, 9),
+        recycle_period=st.integers(1, 12),
+        at_max=st.booleans(),
+        alpha_end=st.sampled_from((0.6, 1.5)),
+        gamma_end=st.sampled_from((0.3, 0.9)),
+        tolerance=st.sampled_from((0.0, 0.1)),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def start(
+        self,
+        method: Method,
+        capacity: int,
+        replace_candidates: int,
+        recycle_candidates: int,
+        recycle_period: int,
+        at_max: bool,
+        alpha_end: float,
+        gamma_end: float,
+        tolerance: float,
+        seed: int,
+    ) -> None:
+        config = make_config(
+            method,
+            capacity,
+            replace_candidates,
+            recycle_candidates,
+            recycle_period,
+            Schedule(0.6, alpha_end, 0.5),
+            Schedule(0.3, gamma_end),
+            recycle_at_max_priority=at_max,
+            exponent_tolerance=tolerance,
+        )
+        self.twins = Twins(config, total_steps=300, seed=seed)
+        self.ended: list[tuple[int, int]] = []  # (round, one of its candidates) that are over
+
+    @rule(count=st.integers(0, 30))
+    def insert_at_greatest_priority(self, count: int) -> None:
+        self.twins.insert(count)
+
+    @rule(td_errors=st.lists(td_error_values, min_size=1, max_size=30))
+    def insert_by_td_error(self, td_errors: list[float]) -> None:
+        self.twins.insert(len(td_errors), td_errors)
+
+    @precondition(lambda self: self.twins.fast.size > 0)
+    @rule(batch_size=st.integers(1, 40))
+    def sample(self, batch_size: int) -> None:
+        self.twins.sample(batch_size)
+
+    @precondition(lambda self: self.twins.names)
+    @rule(data=st.data())
+    def update(self, data: st.DataObject) -> None:
+        names = st.sampled_from(self.twins.names[-80:]) | st.sampled_from((-1, 10**15))
+        updates = data.draw(st.lists(st.tuples(names, td_error_values), max_size=12))
+        self.twins.update([name for name, _ in updates], [td_error for _, td_error in updates])
+
+    @precondition(lambda self: self.twins.fast.rounds)
+    @rule(data=st.data(), is_whole=st.booleans())
+    def answer(self, data: st.DataObject, is_whole: bool) -> None:
+        number = data.draw(st.sampled_from(sorted(self.twins.fast.rounds)))
+        candidates = self.twins.naive.rounds[number].candidates
+        some = st.lists(st.sampled_from(candidates), min_size=1, max_size=len(candidates) + 2)
+        names = data.draw(st.permutations(candidates) if is_whole else some)
+        td_errors = data.draw(st.lists(td_error_values, min_size=len(names), max_size=len(names)))
+        self.ended.append((number, candidates[0]))
+        self.twins.answer(number, names, td_errors)
+
+    @precondition(lambda self: self.twins.fast.rounds)
+    @rule(data=st.data())
+    def expire(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.twins.fast.rounds)))
+        self.ended.append((number, self.twins.naive.rounds[number].candidates[0]))
+        self.twins.expire(number)
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data(), td_error=td_error_values)
+    def answer_again(self, data: st.DataObject, td_error: float) -> None:
+        number, name = data.draw(st.sampled_from(self.ended))
+        self.twins.answer(number, [name], [td_error])
+
+
+TestReplayMachine = ReplayMachine.TestCase
+TestReplayMachine.settings = settings(
+    max_examples=80,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def live_a_little(twins: Twins, rng: np.random.Generator, operations: int) -> None:
+    """A random life: chunks mostly small and at times more than the capacity; rounds answered, late, or left to die."""
+    capacity = twins.fast.config.capacity
+    past: list[tuple[int, list[int]]] = []
+    for _ in range(operations):
+        choice = rng.integers(10)
+        if choice < 3 or not twins.names:
+            count = int(rng.choice([1, 3, capacity // 3 + 1, capacity + 5], p=[0.3, 0.4, 0.2, 0.1]))
+            td_errors = np.exp(rng.normal(0, 2, count)).tolist() if rng.random() < 0.5 else None
+            past += [(number, twins.naive.rounds[number].candidates) for number in twins.insert(count, td_errors)]
+        elif choice == 3:
+            twins.sample(int(rng.integers(1, 65)))
+        elif choice == 4:
+            names = rng.choice(twins.names[-3 * capacity :], 20).tolist()
+            twins.update(names, np.exp(rng.normal(0, 2, 20)).tolist())
+        elif choice < 9 and past:
+            number, candidates = past[int(rng.integers(max(0, len(past) - 3), len(past)))]
+            some = rng.choice(candidates, rng.integers(1, len(candidates) + 1)).tolist()
+            names = some if rng.random() < 0.5 else rng.permutation(candidates).tolist()
+            twins.answer(number, names, np.exp(rng.normal(0, 2, len(names))).tolist())
+        elif twins.fast.rounds:
+            twins.expire(int(rng.choice(list(twins.fast.rounds))))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_a_long_life_is_the_oracles(method: Method, capacity: int) -> None:
+    config = make_config(
+        method,
+        capacity,
+        replace_candidates=min(capacity, 16),
+        recycle_candidates=6,
+        recycle_period=max(2, capacity // 3),
+        alpha=Schedule(0.2, 1.2),
+        gamma=Schedule(0.9, 0.1, 0.7),
+        recycle_at_max_priority=capacity % 2 == 0,
+    )
+    twins = Twins(config, total_steps=20 * capacity, seed=capacity)
+    live_a_little(twins, np.random.default_rng(capacity), operations=150)
+    assert twins.fast.t > 2 * capacity
+    if method == "dpsr":
+        assert twins.fast.counters.rounds_closed > 0
+        assert twins.fast.counters.rounds_expired > 0
+        assert twins.fast.counters.recycled > 0 or capacity == 1
+
+
+def test_a_chunk_is_the_same_as_its_transitions_one_by_one() -> None:
+    config = make_config(capacity=20, recycle_period=9)
+    whole, single = (DpsrReplay(config, 1_000, np.random.default_rng(5)) for _ in range(2))
+    rows = make_rows(0, 100)
+    whole.insert(transitions_of(rows))
+    for row in rows:
+        single.insert(transitions_of([row]))
+    assert image(whole) == image(single)
+
+
+def test_new_transitions_enter_with_the_greatest_priority_and_the_first_with_one() -> None:
+    twins = Twins(make_config("per", capacity=4, priority_floor=0.5))
+    twins.insert(2)
+    assert twins.fast.priorities.tolist() == [1.0, 1.0]
+    twins.update([0], [6.5])
+    twins.insert(1)
+    assert twins.fast.priorities.tolist() == [7.0, 1.0, 7.0]
+
+
+def test_read_names_what_is_not_stored() -> None:
+    replay = DpsrReplay(make_config("per", capacity=4), 100, np.random.default_rng(0))
+    replay.insert(transitions_of(make_rows(0, 2)))
+    for stranger in (-1, 2, 3, 4 * 7):
+        with pytest.raises(KeyError, match=f"transition {stranger} is not in the replay"):
+            replay.read(np.array([0, stranger]))
+
+
+def test_an_empty_replay_cannot_be_sampled() -> None:
+    with pytest.raises(ValueError, match="empty replay"):
+        DpsrReplay(make_config(), 100, np.random.default_rng(0)).sample(3)
+
+
+def with_an_open_round(method: Method = "dpsr") -> DpsrReplay:
+    replay = DpsrReplay(make_config(method, capacity=9, recycle_period=10), 100, np.random.default_rng(0))
+    replay.insert(transitions_of(make_rows(0, 10)))
+    return replay
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("bad", BAD_TD_ERRORS)
+def test_an_impossible_td_error_is_named_and_changes_nothing(method: Method, bad: float) -> None:
+    replay = with_an_open_round(method)
+    before = image(replay)
+    names = replay.identities[2:5]
+    with pytest.raises(BadPriority, match=f"^transition {names[1]} has the absolute TD error {re.escape(str(bad))}"):
+        replay.update_priorities(names, np.array([1.0, bad, 2.0]))
+    with pytest.raises(BadPriority, match=f"^inserted transition 2 has the absolute TD error {re.escape(str(bad))}"):
+        replay.insert(transitions_of(make_rows(20, 3)), np.array([1.0, 2.0, bad]))
+    assert image(replay) == before
+
+
+@pytest.mark.parametrize("bad", BAD_TD_ERRORS)
+def test_an_impossible_answer_is_named_and_changes_nothing(bad: float) -> None:
+    replay = with_an_open_round()
+    (round_,) = replay.rounds.values()
+    before = image(replay)
+    name = round_.candidates[2]
+    with pytest.raises(
+        BadPriority, match=f"^recycled transition {name} has the absolute TD error {re.escape(str(bad))}"
+    ):
+        replay.answer(0, round_.candidates, transitions_of(make_rows(20, 3)), np.array([1.0, 2.0, bad]))
+    assert image(replay) == before
+
+
+def test_the_greatest_td_error_is_taken() -> None:
+    twins = Twins(make_config("per", capacity=3))
+    twins.insert(3, [1e50, 0.0, 1.0])
+    twins.sample(4)
+
+
+def test_a_stranger_in_an_answer_is_named_and_changes_nothing() -> None:
+    replay = with_an_open_round()
+    (round_,) = replay.rounds.values()
+    stranger = next(name for name in replay.identities if name not in round_.candidates)
+    before = image(replay)
+    names = np.array([round_.candidates[0], stranger])
+    with pytest.raises(ValueError, match=f"transition {stranger} is not a candidate of round 0"):
+        replay.answer(0, names, transitions_of(make_rows(20, 2)), np.ones(2))
+    assert image(replay) == before
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda replay: replay.insert(transitions_of(make_rows(20, 3)), np.ones(2)),
+        lambda replay: replay.update_priorities(replay.identities[:3], np.ones(2)),
+        lambda replay: replay.answer(0, replay.rounds[0].candidates, transitions_of(make_rows(20, 3)), np.ones(2)),
+        lambda replay: replay.answer(0, replay.rounds[0].candidates, transitions_of(make_rows(20, 2)), np.ones(3)),
+    ],
+)
+def test_columns_of_different_lengths_are_refused_and_change_nothing(call: Callable[[DpsrReplay], Any]) -> None:
+    replay = with_an_open_round()
+    before = image(replay)
+    with pytest.raises(ValueError, match=r"there are (2 .* 3|3 .* 2) "):
+        call(replay)
+    assert image(replay) == before
+
+
+def test_a_round_that_is_over_cannot_expire_and_nothing_changes() -> None:
+    replay = with_an_open_round()
+    replay.expire(0)
+    before = image(replay)
+    with pytest.raises(KeyError):
+        replay.expire(0)
+    assert image(replay) == before
+
+
+def lived(method: Method, seed: int) -> Twins:
+    config = make_config(method, capacity=65, replace_candidates=8, alpha=Schedule(0.2, 1.2), gamma=Schedule(0.9, 0.1))
+    twins = Twins(config, total_steps=2_000, seed=seed)
+    live_a_little(twins, np.random.default_rng(seed), operations=40)
+    for number in list(twins.fast.rounds):
+        twins.expire(number)
+    return twins
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_and_loaded_replay_goes_on_bit_identically(method: Method) -> None:
+    twins = lived(method, seed=3)
+    facts, arrays = twins.fast.save()
+    loaded = DpsrReplay(twins.fast.config, 2_000, np.random.default_rng(99))
+    loaded.load(facts, arrays)
+    assert image(loaded) == image(twins.fast)
+    twins.fast = loaded
+    live_a_little(twins, np.random.default_rng(4), operations=40)
+
+
+def test_a_used_replay_cannot_be_loaded_into() -> None:
+    used = with_an_open_round()
+    before = image(used)
+    with pytest.raises(ValueError, match="only a new replay can be loaded into, and this one has taken 10"):
+        used.load(*DpsrReplay(make_config(), 100, np.random.default_rng(0)).save())
+    assert image(used) == before
+
+
+def test_an_empty_replay_can_be_saved_and_loaded() -> None:
+    replay = DpsrReplay(make_config(), 100, np.random.default_rng(0))
+    loaded = DpsrReplay(make_config(), 100, np.random.default_rng(1))
+    loaded.load(*replay.save())
+    assert image(loaded) == image(replay)
+
+
+def test_an_open_round_cannot_be_saved() -> None:
+    with pytest.raises(ValueError, match=r"recycling rounds \[0\] are open"):
+        with_an_open_round().save()

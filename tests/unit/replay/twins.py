@@ -1,0 +1,151 @@
+"""A `DpsrReplay` and its oracle, led through the same operations and compared after each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from dpsr_apex.config import Method, ReplayConfig
+from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.replay.schedules import Schedule, constant
+from tests.unit.replay.naive import NaiveReplay, Row, rows_of, transitions_of
+
+METHODS: tuple[Method, ...] = ("uniform", "per", "per_rank", "double", "dpsr")
+CAPACITIES = (1, 2, 7, 8, 9, 64, 65, 513)  # around the powers of the trees' fanout
+
+
+def make_config(
+    method: Method = "dpsr",
+    capacity: int = 8,
+    replace_candidates: int = 4,
+    recycle_candidates: int = 3,
+    recycle_period: int = 5,
+    alpha: float | Schedule = 0.6,
+    gamma: float | Schedule = 0.4,
+    **others: Any,
+) -> ReplayConfig:
+    """A small replay's config; numbers stand for constant schedules."""
+    return ReplayConfig(
+        method=method,
+        capacity=capacity,
+        replace_candidates=replace_candidates,
+        recycle_candidates=recycle_candidates,
+        recycle_period=recycle_period,
+        sampling_exponent=alpha if isinstance(alpha, Schedule) else constant(alpha),
+        replacing_exponent=gamma if isinstance(gamma, Schedule) else constant(gamma),
+        **others,
+    )
+
+
+def make_rows(start: int, count: int) -> list[Row]:
+    """Transitions number `start` and on, all different; s_t of one is s_tm1 of the next."""
+    frames = [f"frame {i}".encode() for i in range(start, start + count + 2)]
+    return [
+        (
+            (frames[i], frames[i + 1]),
+            (start + i) % 5,
+            float(start + i),
+            (frames[i + 1], frames[i + 2]),
+            (start + i) % 7 == 0,
+            1 + (start + i) % 3,
+            f"snapshot {start + i}".encode(),
+        )
+        for i in range(count)
+    ]
+
+
+def image(replay: DpsrReplay) -> dict[str, Any]:
+    """Everything that a replay holds, bit by bit, to be compared with another moment's."""
+    ranking = replay._ranking
+    return {
+        "t": replay.t,
+        "size": replay.size,
+        "serial": replay._next_serial,
+        "identities": replay._identities.tobytes(),
+        "births": replay._births.tobytes(),
+        "rows": rows_of(replay._store),
+        "nodes": replay._trees.nodes.tobytes(),
+        "exponents": (replay._trees.alpha, replay._trees.gamma),
+        "ranking": ranking and (ranking.size, ranking.order[: ranking.size].tobytes(), ranking.alpha),
+        "counters": asdict(replay.counters),
+        "rounds": {
+            number: (round_.candidates.tolist(), rows_of(round_.stored), sorted(round_.answers))
+            for number, round_ in replay.rounds.items()
+        },
+        "generator": replay._rng.bit_generator.state,
+    }
+
+
+class Twins:
+    """Both replays, fed alike; each operation ends with a comparison of everything."""
+
+    def __init__(self, config: ReplayConfig, total_steps: int = 1_000, seed: int = 0) -> None:
+        self.fast = DpsrReplay(config, total_steps, np.random.default_rng(seed))
+        self.naive = NaiveReplay(config, total_steps, np.random.default_rng(seed))
+        self.rows_made = 0
+        self.names: list[int] = []  # every identity seen so far, stored or not
+
+    def new_rows(self, count: int) -> list[Row]:
+        """Rows that were never seen before."""
+        self.rows_made += count
+        return make_rows(self.rows_made - count, count)
+
+    def insert(self, count: int, td_errors: Sequence[float] | None = None) -> list[int]:
+        rows = self.new_rows(count)
+        opened = self.fast.insert(transitions_of(rows), None if td_errors is None else np.array(td_errors))
+        assert [round_.number for round_ in opened] == self.naive.insert(rows, td_errors)
+        for round_ in opened:
+            assert self.fast.rounds[round_.number] is round_
+        self.compare()
+        self.names += sorted(set(self.naive.identities) - set(self.names))
+        return [round_.number for round_ in opened]
+
+    def sample(self, batch_size: int) -> None:
+        sample = self.fast.sample(batch_size)
+        identities, weights, rows = self.naive.sample(batch_size)
+        assert sample.identities.tolist() == identities
+        assert rows_of(sample.transitions) == rows
+        np.testing.assert_allclose(sample.weights, weights, rtol=1e-6)
+        assert sample.weights.dtype == np.float32
+        self.compare()
+
+    def update(self, identities: Sequence[int], td_errors: Sequence[float]) -> None:
+        self.fast.update_priorities(np.array(identities, dtype=np.int64), np.array(td_errors, dtype=np.float64))
+        self.naive.update(identities, td_errors)
+        self.compare()
+
+    def answer(self, number: int, identities: Sequence[int], td_errors: Sequence[float]) -> None:
+        rows = self.new_rows(len(identities))
+        names = np.array(identities, dtype=np.int64)
+        self.fast.answer(number, names, transitions_of(rows), np.array(td_errors, dtype=np.float64))
+        self.naive.answer(number, identities, rows, td_errors)
+        self.compare()
+
+    def expire(self, number: int) -> None:
+        self.fast.expire(number)
+        self.naive.expire(number)
+        self.compare()
+
+    def compare(self) -> None:
+        """Both hold the same, to the bit (weights, compared in `sample`, to rounding), and every invariant holds."""
+        fast, naive = self.fast, self.naive
+        assert fast.check_valid() == (True, "")
+        assert fast.t == naive.t
+        assert fast.size == len(naive.rows)
+        assert fast.identities.tolist() == naive.identities
+        assert fast.births.tolist() == naive.births
+        assert fast.priorities.tolist() == naive.priorities
+        assert rows_of(fast.read(fast.identities)) == naive.rows
+        assert asdict(fast.counters) == asdict(naive.counters)
+        assert fast._rng.bit_generator.state == naive.rng.bit_generator.state
+        assert list(fast.rounds) == list(naive.rounds)
+        for number, round_ in fast.rounds.items():
+            expected = naive.rounds[number]
+            assert round_.candidates.tolist() == expected.candidates
+            assert rows_of(round_.stored) == expected.stored
+            assert rows_of(round_.waiting.transitions) == [expected.waiting.row]
+            answers = {name: (rows_of(row)[0], td_error) for name, (row, td_error) in round_.answers.items()}
+            assert answers == expected.answers
