@@ -1,0 +1,191 @@
+"""The trees at their edges: borders of intervals, empty slots, extreme masses; and what check_valid notices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dpsr_apex.replay.trees import (
+    FANOUT,
+    GREATEST,
+    LEAST,
+    REPLACING,
+    REPLACING_BEFORE,
+    SAMPLING,
+    SAMPLING_BEFORE,
+    PriorityTrees,
+    draw_into,
+    draw_to_replace,
+    set_replacing_mass,
+)
+from tests.unit.replay.naive import draw
+from tests.unit.replay.twins import CAPACITIES
+
+ALMOST_ONE = 1 - 2.0**-53
+SIZES = st.sampled_from(CAPACITIES)
+
+
+def grown(
+    priorities: NDArray[np.float64], capacity: int | None = None, alpha: float = 1.0, gamma: float = 1.0
+) -> PriorityTrees:
+    """Trees that hold these priorities in their first slots, set one after the other."""
+    trees = PriorityTrees(capacity or priorities.size, alpha, gamma)
+    trees.set(np.arange(priorities.size), priorities)
+    return trees
+
+
+def slot_of(trees: PriorityTrees, share: float) -> int:
+    """The slot that the target at this share of the sampling mass falls on."""
+    slots = np.empty(1, dtype=np.int64)
+    draw_into(slots, np.array([share]), trees.nodes, trees.levels, SAMPLING, SAMPLING_BEFORE)
+    return int(slots[0])
+
+
+def dyadic(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Priorities whose sums, and whose inverses' sums, are exact."""
+    return np.exp2(rng.integers(-4, 5, count).astype(np.float64))
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_every_border_belongs_to_the_slot_that_begins_there(capacity: int) -> None:
+    """All sums are exact here, so a target on a border is on it to the bit, in the trees as in the oracle."""
+    count = capacity
+    priorities = dyadic(np.random.default_rng(capacity), count)
+    priorities[-1] += 2.0 ** np.ceil(np.log2(priorities.sum())) - priorities.sum()  # total: a power of two
+    trees = grown(priorities)
+    total = float(priorities.sum())
+    starts = np.cumsum(priorities) - priorities
+    for slot, start in enumerate(starts.tolist()):
+        assert slot_of(trees, start / total) == slot
+        assert slot_of(trees, np.nextafter(start + priorities[slot], 0.0) / total) == slot
+        assert slot_of(trees, (start + priorities[slot] / 2) / total) == slot
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 63, 64, 65, 500])
+def test_the_ends_of_the_mass_are_the_first_and_the_last_slot(count: int) -> None:
+    trees = grown(np.full(count, 0.1), capacity=513)
+    assert slot_of(trees, 0.0) == 0
+    assert slot_of(trees, ALMOST_ONE) == count - 1
+    assert slot_of(trees, 1.0) == count - 1  # what (i + u) / k can round to
+    slots, _ = trees.draw_to_sample(np.full(7, ALMOST_ONE), 0.4)
+    assert slots.max() == count - 1
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(capacity=SIZES, seed=st.integers(0, 2**32 - 1), draws=st.integers(1, 40))
+def test_draws_are_the_oracles_with_holes_anywhere(capacity: int, seed: int, draws: int) -> None:
+    """Exact sums; slots without mass at the ends, inside, and in whole blocks."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, capacity + 1))
+    trees = grown(dyadic(rng, count), capacity)
+    share = rng.choice([0.1, 0.5, 0.95])
+    holes = np.flatnonzero(rng.random(count) < share)
+    start = int(rng.integers(count))
+    holes = np.union1d(holes, np.arange(start, min(start + 2 * FANOUT, count)))
+    for slot in holes[holes != rng.integers(count)].tolist():
+        set_replacing_mass(trees.nodes, trees.levels, slot, 0.0)
+    masses = trees.nodes[REPLACING, :count].copy()
+    if not masses.any():
+        return
+    uniforms = rng.choice([0.0, ALMOST_ONE, 0.5, 0.25, rng.random()], draws)
+    slots = draw_to_replace(trees.nodes, trees.levels, uniforms).tolist()
+    assert slots == draw(masses, uniforms)
+    assert (masses[slots] > 0).all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 5.0])
+@pytest.mark.parametrize("gamma", [0.0, 0.6, 5.0])
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_extreme_priorities_never_lead_to_an_empty_slot(capacity: int, alpha: float, gamma: float) -> None:
+    rng = np.random.default_rng(capacity)
+    for count in {1, capacity // 2 + 1, capacity}:
+        trees = grown(10.0 ** rng.uniform(-50, 50, count), capacity, alpha, gamma)
+        assert trees.check_valid(count) == (True, "")
+        for uniforms in (rng.random(64), np.zeros(64), np.full(64, ALMOST_ONE)):
+            slots, weights = trees.draw_to_sample(uniforms, 0.4)
+            assert 0 <= slots.min() <= slots.max() < count
+            assert np.isfinite(weights).all()
+            assert weights.max() <= 1.0
+            assert draw_to_replace(trees.nodes, trees.levels, uniforms).max() < count
+        distinct = trees.draw_distinct_to_replace(count, rng)
+        assert sorted(distinct.tolist()) == list(range(count))
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_distinct_draws_leave_the_trees_as_they_were(capacity: int) -> None:
+    rng = np.random.default_rng(capacity)
+    trees = grown(np.exp(rng.normal(size=capacity)))
+    before = trees.nodes.copy()
+    for count in (1, 2, capacity, capacity + 3):
+        drawn = trees.draw_distinct_to_replace(count, rng).tolist()
+        assert len(drawn) == len(set(drawn)) == min(count, capacity)
+        np.testing.assert_array_equal(trees.nodes, before)
+
+
+def test_nothing_can_be_drawn_from_empty_trees() -> None:
+    assert PriorityTrees(9, 1.0, 1.0).draw_distinct_to_replace(3, np.random.default_rng(0)).size == 0
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_nothing_drifts_and_a_rebuild_changes_no_bit(capacity: int) -> None:
+    rng = np.random.default_rng(capacity)
+    trees = grown(np.exp(rng.normal(size=capacity)), alpha=0.6, gamma=0.3)
+    trees.set(rng.integers(0, capacity, 100_000), 10.0 ** rng.uniform(-6, 6, 100_000))
+    assert trees.check_valid(capacity) == (True, "")
+    rebuilt = PriorityTrees(capacity, 0.1, 0.1)
+    rebuilt.load(trees.priorities.copy(), 0.6, 0.3)
+    np.testing.assert_array_equal(rebuilt.nodes, trees.nodes)
+    trees.rebuild(capacity, 0.6, 0.3)
+    np.testing.assert_array_equal(rebuilt.nodes, trees.nodes)
+
+
+def test_of_a_slot_named_twice_the_last_priority_counts() -> None:
+    trees = grown(np.ones(9))
+    trees.set(np.array([3, 5, 3]), np.array([2.0, 4.0, 8.0]))
+    assert trees.priorities.tolist() == [1, 1, 1, 8, 1, 4, 1, 1, 1]
+    assert trees.greatest == 8.0
+    assert trees.least == 1.0
+
+
+def test_least_and_greatest_of_empty_trees() -> None:
+    trees = PriorityTrees(9, 1.0, 1.0)
+    assert (trees.least, trees.greatest) == (np.inf, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "node", "value", "reason"),
+    [
+        (LEAST, 3, -1.0, "a stored priority is not finite and positive"),
+        (LEAST, 3, np.inf, "a stored priority is not finite and positive"),
+        (LEAST, 70, 1.0, "an empty slot has a priority or a mass"),
+        (SAMPLING, 70, 1.0, "an empty slot has a priority or a mass"),
+        (REPLACING, 79, 1e-9, "an empty slot has a priority or a mass"),  # beyond the capacity: padding
+        (GREATEST, 70, 1.0, "an empty slot has a priority or a mass"),
+        (GREATEST, 3, 77.0, "the trees of least and greatest priority have different leaves"),
+        (SAMPLING, 3, 1.01, "a leaf of row 0 is not its priority to the power of 0.6"),
+        (REPLACING, 3, 1.01, "a leaf of row 1 is not its priority to the power of -0.4"),
+        (SAMPLING, 80 + 11, 1.0, "a node without children has a priority or a mass"),  # padding of a level
+        (SAMPLING, 80 + 2, 1.0, "a parent of row 0 does not follow from its children"),
+        (REPLACING, -FANOUT, 1.0, "a parent of row 1 does not follow from its children"),  # the root
+        (LEAST, 80 + 1, 0.0, "a parent of row 2 does not follow from its children"),
+        (GREATEST, 80 + 1, 99.0, "a parent of row 3 does not follow from its children"),
+        (SAMPLING_BEFORE, 9, 0.0, "row 4 is not the mass of the elder siblings"),
+        (REPLACING_BEFORE, 79, 1.0, "row 5 is not the mass of the elder siblings"),  # infinite where no mass follows
+        (REPLACING_BEFORE, 80 + 3, 0.0, "row 5 is not the mass of the elder siblings"),
+    ],
+)
+def test_check_valid_notices_a_corrupted_number(row: int, node: int, value: float, reason: str) -> None:
+    trees = grown(np.arange(2.0, 68.0), capacity=74, alpha=0.6, gamma=0.4)
+    assert trees.levels.tolist() == [0, 80, 96, 104]
+    assert trees.check_valid(66) == (True, "")
+    trees.nodes[row, node] = value
+    assert trees.check_valid(66) == (False, reason)
+
+
+def test_check_valid_notices_mass_in_padding_although_its_parents_agree() -> None:
+    trees = grown(np.arange(2.0, 68.0), capacity=74)
+    set_replacing_mass(trees.nodes, trees.levels, 76, 0.5)
+    assert trees.check_valid(66) == (False, "an empty slot has a priority or a mass")
