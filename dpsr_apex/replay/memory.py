@@ -342,7 +342,7 @@ class DpsrReplay:
         for holds, reason in (
             (0 <= size <= self.config.capacity, "more is stored than there is room for"),
             ((self._identities[size:] == -1).all(), "an empty slot has an identity"),
-            ((names % self.config.capacity == np.arange(size)).all(), "an identity is not of its slot"),
+            ((names % self.config.capacity == np.arange(names.size)).all(), "an identity is not of its slot"),
             (not size or 0 <= names.min() <= names.max(), "a stored transition has no identity"),
             ((names // self.config.capacity < self._next_serial).all(), "an identity is from the future"),
             ((np.diff(births[by_age]) >= 0).all(), "the order of identities is not the order of births"),
