@@ -108,7 +108,7 @@ class RunConfig:
     log_period: int = 1_000  # transitions between rows of metrics.jsonl
     checkpoint_period: int = 50_000  # transitions; 0 = only when the run ends or is stopped
     checkpoints_kept: int = 2
-    threads: int | None = None  # of torch; None = the cores that this process may use
+    threads: int | None = None  # of torch; None = every usable core for pixels, 1 for vectors
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,10 @@ class Update(NamedTuple):
     gradient_norm: float  # before clipping
 
 
+class DeviceError(RuntimeError):
+    """The device that was asked for is not there."""
+
+
 class DqnAgent:
     """A dueling double DQN with its target network and its optimizer.
 
@@ -56,7 +60,8 @@ class DqnAgent:
         seed: int,
         threads: int | None = None,
     ) -> None:
-        set_threads(threads)
+        # A small MLP is done before a second thread has woken up.
+        set_threads(threads or (usable_cores() if pixels else 1))
         self.device = choose_device(config.device)
         self._config = config
         with torch.random.fork_rng(devices=[]):
@@ -181,19 +186,20 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     """The device to compute on; `auto` takes a GPU where there is one."""
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
-        raise RuntimeError("learner.device = 'cuda', but torch finds no GPU here; use 'auto' or 'cpu'")
+        raise DeviceError("learner.device = 'cuda', but torch finds no GPU here; use 'auto' or 'cpu'")
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 
-def set_threads(threads: int | None) -> None:
-    """Let torch use so many threads in this process; None = the cores that the process may use."""
-    torch.set_num_threads(threads or _usable_cores())
+def set_threads(threads: int) -> None:
+    """Let torch use so many threads in this process."""
+    torch.set_num_threads(threads)
     # Torch takes this number only before its first parallel work; later it would not matter, nothing here uses it.
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(1)
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

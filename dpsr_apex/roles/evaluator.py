@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.config import Config
-from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
-
-EVALUATION = 1  # sets the seeds of evaluations apart from those of training
+from dpsr_apex.roles.build import EVALUATION, build_env, seeds
 
 
 class Evaluation(NamedTuple):
@@ -52,9 +50,9 @@ def evaluate(
 
     The same config, weights and t give the same games.
     """
-    env_seed, rng_seed = np.random.SeedSequence([config.run.seed, EVALUATION, t]).generate_state(2).tolist()
+    env_seed, rng_seed = seeds(config, EVALUATION, 2, t)
     rng = np.random.default_rng(rng_seed)
-    env = make_stacked(config.env.name, config.env.arguments, False, config.env.stack, env_seed >> 1)
+    env = build_env(config, env_seed, training=False)
     scores: list[float] = []
     steps: list[int] = []
     try:

@@ -7,32 +7,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsr_apex.agent.dqn import DqnAgent, Update
+from dpsr_apex.agent.dqn import Update
 from dpsr_apex.config import Config
-from dpsr_apex.envs.make import make_stacked
-from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.roles.actor import Actor
+from dpsr_apex.roles.build import TRAINING, build_agent, build_env, seeds
 from dpsr_apex.roles.learner import Learner
 from dpsr_apex.roles.replay_server import ReplayServer
 from dpsr_apex.state import State
-
-TRAINING = 0  # sets the seeds of training apart from those of evaluations
 
 
 class Solo:
     """One run of one process."""
 
     def __init__(self, config: Config) -> None:
-        agent_seed, actor_seed, replay_seed, *env_seeds = (
-            np.random.SeedSequence([config.run.seed, TRAINING]).generate_state(4 + config.actor.environments).tolist()
+        agent_seed, actor_seed, replay_seed, recycler_seed, *env_seeds = seeds(
+            config, TRAINING, 4 + config.actor.environments
         )
-        envs = [_make(config, seed) for seed in env_seeds]
-        recycler = envs.pop()  # an environment for moments of the past alone
-        pixels = recycler.codec.dtype == np.uint8
-        self.agent = DqnAgent(
-            config.learner, recycler.observation_shape, pixels, recycler.actions, agent_seed, config.run.threads
-        )
+        envs = [build_env(config, seed, training=True) for seed in env_seeds]
+        recycler = build_env(config, recycler_seed, training=True)
+        self.agent = build_agent(config, recycler, agent_seed)
         self.actor = Actor(config, self.agent, envs, recycler, np.random.default_rng(actor_seed))
         replay = DpsrReplay(config.replay, config.run.total_steps, np.random.default_rng(replay_seed))
         self.replay = ReplayServer(replay, config.learner)
@@ -75,7 +69,3 @@ class Solo:
     def close(self) -> None:
         """Let go of the environments."""
         self.actor.close()
-
-
-def _make(config: Config, seed: int) -> StackedEnv:
-    return make_stacked(config.env.name, config.env.arguments, True, config.env.stack, seed >> 1)
