@@ -18,13 +18,14 @@ from ale_py import roms
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec
+from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec, seal, unseal
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 
 SIDE = 84  # pixels of a frame's edge
 SKIP = 4  # emulator frames that one action is held for
 MOST_NOOPS = 30  # emulator frames without action after a reset
 MAX_FRAMES = 108_000  # emulator frames of one game: half an hour of play
+KEYFRAME_STEPS = 8  # agent steps for which one emulator state serves, with the actions since
 
 _NOOP = 0
 
@@ -56,6 +57,8 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._screens = np.zeros((2, *self._ale.getScreenDims()), np.uint8)
         self._lives = 0
         self._life_lost = False
+        self._keyframe = b""
+        self._actions_since = bytearray()
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE), np.uint8)
         self.action_space = spaces.Discrete(len(self._actions))
 
@@ -70,11 +73,13 @@ class Atari(gymnasium.Env[Seen, Any]):
             self._new_game()
         self._lives = self._ale.lives()
         self._life_lost = False
+        self._keyframe = b""
         return self._see(), {"lives": self._lives}
 
     def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Hold the action for four frames, or until the game ends."""
         score = float(self._hold(self._actions[action]))
+        self._actions_since.append(action)
         lives = self._ale.lives()
         over = self._ale.game_over(with_truncation=False)
         truncated = self._ale.game_truncated()
@@ -86,22 +91,37 @@ class Atari(gymnasium.Env[Seen, Any]):
         return self._see(), reward, over or self._life_lost, truncated, info
 
     def snapshot(self) -> bytes:
-        """The emulator's state and whether the next reset plays on, squeezed."""
-        return self._codec.squeeze(self._ale.cloneState().serialize() + bytes((self._life_lost,)))
+        """The emulator's state, at most a few steps ago, and the actions since.
+
+        Taking the state is as dear as an emulator frame and every step of a run is kept, but few are ever re-entered.
+        """
+        if not self._keyframe or len(self._actions_since) >= KEYFRAME_STEPS:
+            state = self._ale.cloneState().serialize() + bytes((self._life_lost,))
+            self._keyframe = self._codec.squeeze(state)
+            self._actions_since.clear()
+        return seal(bytes((len(self._actions_since),)) + self._actions_since + self._keyframe)
 
     def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the emulator says it all
         """Back to that moment. What `render` shows is stale until the next step."""
-        state = self._codec.inflate(snapshot)
+        body = unseal(snapshot)
+        actions, keyframe = body[1 : 1 + body[0]], body[1 + body[0] :]
+        self._restore_state(self._codec.inflate(keyframe))
+        self._keyframe = keyframe
+        self._actions_since.clear()
+        for action in actions:
+            self.step(action)
+
+    def render(self) -> NDArray[np.uint8]:
+        """The screen as a player sees it, RGB."""
+        return self._ale.getScreenRGB()
+
+    def _restore_state(self, state: bytes) -> None:
         try:
             self._ale.restoreState(ale_py.ALEState(state[:-1]))
         except RuntimeError as error:
             raise DamagedSnapshot(f"the emulator refuses the snapshot: {error}") from error
         self._life_lost = bool(state[-1])
         self._lives = self._ale.lives()
-
-    def render(self) -> NDArray[np.uint8]:
-        """The screen as a player sees it, RGB."""
-        return self._ale.getScreenRGB()
 
     def _new_game(self) -> None:
         """At least one frame is drawn: straight after a reset a snapshot of Qbert or Tetris does not restore."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
+from zlib import crc32
 
 import lz4.block
 import numpy as np
@@ -104,3 +105,16 @@ class SnapshotCodec:
             return self._decompressor.decompress(snapshot, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise DamagedSnapshot(f"damaged snapshot, or one of another game: {error}") from error
+
+
+def seal(body: bytes) -> bytes:
+    """`body` behind a checksum."""
+    return crc32(body).to_bytes(4, "little") + body
+
+
+def unseal(sealed: bytes) -> bytes:
+    """What was sealed; DamagedSnapshot if it is not the same any more."""
+    body = sealed[4:]
+    if not body or crc32(body).to_bytes(4, "little") != sealed[:4]:
+        raise DamagedSnapshot("damaged snapshot: its checksum does not match")
+    return body

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.envs.snapshot import Environment, Frame, Reentrant, UnusableEnvironment
 from dpsr_apex.replay.transitions import Stack
+from dpsr_apex.state import State
 
 
 class Step(NamedTuple):
@@ -28,11 +29,7 @@ class Step(NamedTuple):
     game_over: bool  # False where an episode ended but the next `reset` plays on
 
 
-class EnvState(NamedTuple):
-    """An environment in a checkpoint."""
-
-    facts: dict[str, Any]  # plain numbers and texts, ready for JSON
-    arrays: dict[str, NDArray[Any]]
+EnvState = State
 
 
 class StackedEnv:
@@ -97,7 +94,7 @@ class StackedEnv:
         self.frames, self.stack = frames, stack
         self._game_over = False
 
-    def save(self) -> EnvState:
+    def save(self) -> State:
         """Everything that the next steps and resets depend on. Draws nothing and changes nothing."""
         generator = self._generator()
         facts = {
@@ -107,9 +104,9 @@ class StackedEnv:
             "game_over": self._game_over,
         }
         snapshot = np.frombuffer(self.snapshot(), np.uint8)
-        return EnvState(facts, {"snapshot": snapshot, "frames": self.frames.copy()})
+        return State(facts, {"snapshot": snapshot, "frames": self.frames.copy()})
 
-    def load(self, state: EnvState) -> None:
+    def load(self, state: State) -> None:
         """Go on where `save` was called. An environment that cannot be re-entered begins a new game instead."""
         frames = state.arrays["frames"]
         if frames.shape != self.observation_shape or frames.dtype != self.codec.dtype:

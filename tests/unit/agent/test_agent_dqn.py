@@ -322,8 +322,10 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) ->
     assert choose_device("cpu").type == "cpu"
 
 
-def test_threads_are_those_asked_for_or_the_cores_of_the_process() -> None:
-    set_threads(None)
-    assert torch.get_num_threads() >= 1
+def test_torch_uses_the_threads_that_the_agent_was_given() -> None:
+    DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0)
+    assert torch.get_num_threads() == 1, "a vector's MLP has no use for more"
+    DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0, threads=2)
+    assert torch.get_num_threads() == 2
     set_threads(1)
     assert torch.get_num_threads() == 1
