@@ -59,10 +59,10 @@ def evaluate(
         for game in range(episodes or config.evaluation.episodes):
             if game > 0:
                 env.reset()
-            _play(env, agent, rng, config, stopped, show)
-            scores.append(env.game_score)
-            steps.append(env.game_steps)
-            after_game(env.game_score)
+            score, length = _play(env, agent, rng, config, stopped, show)
+            scores.append(score)
+            steps.append(length)
+            after_game(score)
     finally:
         env.close()
     return Evaluation(t, scores, steps)
@@ -75,9 +75,10 @@ def _play(
     config: Config,
     stopped: Callable[[], bool],
     show: Callable[[NDArray[np.uint8]], None] | None,
-) -> None:
-    """One game to its end, or to the greatest number of steps."""
-    while env.game_steps < config.evaluation.max_steps:
+) -> tuple[float, int]:
+    """One game to its end, or to the greatest number of steps: its score and its length."""
+    score = 0.0  # the environment's own count would go on after a game that was cut short
+    for length in range(config.evaluation.max_steps):
         if stopped():
             raise EvaluationStopped
         if show:
@@ -85,5 +86,9 @@ def _play(
         random_action = int(rng.integers(env.actions))
         explores = rng.random() < config.evaluation.epsilon
         step = env.step(random_action if explores else int(agent.act(env.frames[np.newaxis])[0]))
+        score += step.score
         if step.game_over or step.truncated:
-            return
+            return score, length + 1
+        if step.terminal:
+            env.reset()  # a lost life: the game plays on
+    return score, config.evaluation.max_steps
