@@ -98,7 +98,8 @@ class Actor:
         self._games = [Game(**game) for game in own["games"]]
         for i, (env, n_step) in enumerate(zip(self.envs, self.n_steps, strict=True)):
             env.load(EnvState(*parts[f"env{i}"]))
-            n_step.load(parts[f"n_step{i}"])
+            if env.reentrant:  # any other begins a new game, which the steps that are pending must not run into
+                n_step.load(parts[f"n_step{i}"])
 
     def drain_games(self) -> list[Game]:
         """The games that ended since the last call."""
