@@ -34,23 +34,26 @@ CHECK_EXAMPLES = """examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failed run, 2 for wrong input, 130 after Ctrl-C."""
     parsed = parser().parse_args(arguments)
-    # Imported late: `--help` and a mistyped option should not wait for torch.
-    from dpsr_apex.agent.dqn import DeviceError
+    try:
+        return _run(parsed)
+    except (FloatingPointError, OSError) as error:
+        return _fail(f"{type(error).__name__}: {error}", 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    # Here and in the commands imports come late: help and a mistyped key should not wait for torch.
     from dpsr_apex.config import ConfigError
     from dpsr_apex.envs.snapshot import UnusableEnvironment
     from dpsr_apex.run.checkpoint import DamagedCheckpoint
     from dpsr_apex.run.run_directory import RunDirectoryError
     from dpsr_apex.run.video import VideoError
 
-    refusals = (ConfigError, UnusableEnvironment, RunDirectoryError, DamagedCheckpoint, VideoError, DeviceError)
     try:
         code: int = parsed.command(parsed)
-    except refusals as error:
+    except (ConfigError, UnusableEnvironment, RunDirectoryError, DamagedCheckpoint, VideoError) as error:
         return _fail(str(error), 2)
-    except (FloatingPointError, OSError) as error:
-        return _fail(f"{type(error).__name__}: {error}", 1)
-    except KeyboardInterrupt:
-        return 130
     return code
 
 
@@ -126,7 +129,6 @@ def _add_check(check: argparse.ArgumentParser) -> None:
 def _train(given: argparse.Namespace) -> int:
     from dpsr_apex.config import ConfigError
     from dpsr_apex.config_files import load_config
-    from dpsr_apex.run.commands import continue_or_train, train
     from dpsr_apex.run.run_directory import default_path
 
     if given.actors is not None or not given.solo:
@@ -141,6 +143,9 @@ def _train(given: argparse.Namespace) -> int:
     config = load_config(given.config, base=given.base, params=given.params, overrides=[*overrides, *given.set])
     name = Path(given.config).stem
     path = given.run_dir or default_path(name, config.replay.method, config.run.seed, datetime.now())
+
+    from dpsr_apex.run.commands import continue_or_train, train
+
     return continue_or_train(config, path) if given.resume else train(config, path)
 
 
@@ -166,10 +171,9 @@ def _check(given: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not an integer of at least 1")
+    return int(text)
 
 
 def _fail(reason: str, code: int) -> int:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpsr_apex.agent.network import DuelingNetwork
-from dpsr_apex.config import LearnerConfig
+from dpsr_apex.config import ConfigError, LearnerConfig
 
 
 class Experience(NamedTuple):
@@ -41,7 +41,7 @@ class Update(NamedTuple):
     gradient_norm: float  # before clipping
 
 
-class DeviceError(RuntimeError):
+class DeviceError(ConfigError):
     """The device that was asked for is not there."""
 
 
