@@ -94,6 +94,13 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=_age)
 
 
+def discard_after(folder: Path, t: int) -> None:
+    """Remove the checkpoints after clock t: a run that continues from there must not go on from them later."""
+    for path in list_checkpoints(folder):
+        if _clock(path) > t:
+            _remove(path)
+
+
 def generator_state(rng: np.random.Generator) -> dict[str, Any]:
     """Where `rng` stands, as facts. Its seed sequence is not part of it: spawn children before, not after."""
     state: dict[str, Any] = _plain(rng.bit_generator.state)

@@ -17,11 +17,20 @@ from dpsr_apex.config import Config, ConfigError, settings, validate
 from dpsr_apex.config_files import dump_config, load_config
 from dpsr_apex.envs.check import ensure_reentrant
 from dpsr_apex.envs.snapshot import UnusableEnvironment
+from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.roles.build import build_agent, build_env
 from dpsr_apex.roles.evaluator import evaluate
-from dpsr_apex.run.checkpoint import Checkpoint, load_checkpoint, newest_checkpoint
+from dpsr_apex.run.checkpoint import (
+    Checkpoint,
+    DamagedCheckpoint,
+    discard_after,
+    list_checkpoints,
+    load_checkpoint,
+    newest_checkpoint,
+)
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.live import LiveView
+from dpsr_apex.run.metrics import truncate_after
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
 from dpsr_apex.run.training import Training
 from dpsr_apex.run.video import VideoError, VideoWriter
@@ -29,13 +38,14 @@ from dpsr_apex.run.video import VideoError, VideoWriter
 Show = Callable[[NDArray[np.uint8]], None]
 
 FULL_RUN = 1_000_000  # transitions, the paper's T
+TRIED_STEPS = 100  # of an environment, before a run begins
 
 
 def train(config: Config, path: Path) -> int:
     """Start a new run in a new run directory."""
     ensure_usable(config)
     run = RunDirectory.create(path)
-    run.config.write_text(dump_config(config))
+    _write_config(config, run)
     return _run(config, run, None)
 
 
@@ -49,19 +59,25 @@ def resume(path: Path, total_steps: int | None = None, checkpoint: Path | None =
             raise ConfigError(f"run.total_steps = {total_steps}: the run is at t = {found.t} already; name more steps")
         config = replace(config, run=replace(config.run, total_steps=total_steps))
         validate(config)
-        run.config.write_text(dump_config(config))
+        _write_config(config, run)
+    discard_after(run.checkpoints, found.t)
     return _run(config, run, found)
 
 
 def continue_or_train(config: Config, path: Path) -> int:
     """`train --resume`: continue the run that is there if it is the same one, else start it."""
-    if not path.exists() or not any(path.iterdir()):
+    if not path.is_dir() or not any(path.iterdir()):
         return train(config, path)
-    there = settings(load_config(RunDirectory.open(path).config))
+    run = RunDirectory.open(path)
+    there = settings(load_config(run.config))
     differing = [f"{key} = {there[key]!r}" for key, value in settings(config).items() if there[key] != value]
     if differing:
         raise ConfigError(f"{path} holds another run, with {', '.join(differing)}; use `dpsr-apex resume {path}`")
-    return resume(path)
+    if list_checkpoints(run.checkpoints):
+        return resume(path)
+    for rows in (run.metrics, run.evaluations):  # of a run that was killed before its first checkpoint
+        truncate_after(rows, 0)
+    return _run(config, run, None)
 
 
 def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
@@ -90,13 +106,36 @@ def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
 def ensure_usable(config: Config) -> None:
     """Refuse, before anything is written, an environment that the run could not use."""
     env = build_env(config, 0, training=True)
-    env.close()
+    try:
+        _try_out(env)
+    finally:
+        env.close()
     if not config.replay.recycles:
         return
     if env.actions < 2:
         remedy = "Choose a method without recycling, such as replay.method = 'double'."
         raise UnusableEnvironment(config.env.name, "it has one action, so no other can be tried", remedy)
     ensure_reentrant(config.env.name, config.env.arguments, config.env.stack)
+
+
+def _try_out(env: StackedEnv) -> None:
+    """Play a little: an environment checks what it says at every step."""
+    rng = np.random.default_rng(0)
+    for _ in range(TRIED_STEPS):
+        env.snapshot()
+        step = env.step(int(rng.integers(env.actions)))
+        if step.terminal or step.truncated:
+            env.reset()
+
+
+def _write_config(config: Config, run: RunDirectory) -> None:
+    """Whole or not at all: without it a run cannot be continued."""
+    temporary = run.config.with_name(f".unfinished-{run.config.name}")
+    try:
+        temporary.write_text(dump_config(config), encoding="utf-8")
+        temporary.replace(run.config)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None) -> int:
@@ -119,7 +158,15 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None) -> in
 
 
 def _checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:
-    found = load_checkpoint(chosen) if chosen else newest_checkpoint(run.checkpoints)
+    if chosen and chosen.resolve().parent != run.checkpoints.resolve():
+        raise RunDirectoryError(f"{chosen} is not a checkpoint of this run: they are in {run.checkpoints}")
+    try:
+        found = load_checkpoint(chosen) if chosen else newest_checkpoint(run.checkpoints)
+    except DamagedCheckpoint as damage:
+        if damage.offered is None:
+            raise
+        remedy = f"To go on from there: dpsr-apex resume {run.path} --checkpoint {damage.offered}"
+        raise RunDirectoryError(f"{damage} {remedy}") from damage
     if found is None:
         raise RunDirectoryError(f"{run.path} has no checkpoint yet: start it again with its config {run.config}")
     return found
@@ -142,9 +189,11 @@ def _recorder(config: Config, path: Path | None) -> Iterator[Show | None]:
     env = build_env(config, 0, training=False)
     try:
         picture = env.render()
+    except (AttributeError, NotImplementedError):
+        picture = None
     finally:
         env.close()
-    if picture is None:
+    if not isinstance(picture, np.ndarray):
         raise VideoError(f"{path}: {config.env.name} shows no pictures; give it render() with RGB arrays")
     fps = float(getattr(env.env, "metadata", {}).get("render_fps", 30))
     with VideoWriter(path, fps, picture.shape[:2]) as writer:

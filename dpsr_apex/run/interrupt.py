@@ -30,5 +30,7 @@ class Interrupt:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.exit_code = 128 + number
         if self.asked:
+            if os.isatty(1):
+                os.write(1, b"\x1b[?25h")  # the cursor, which the live view hides
             os._exit(self.exit_code)
         self.asked = True
