@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import ale_py
-import cv2
 import gymnasium
 import numpy as np
 from ale_py import roms
@@ -19,6 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec, seal, unseal
+from dpsr_apex.envs.shrink import Shrinker
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 
 SIDE = 84  # pixels of a frame's edge
@@ -31,7 +31,6 @@ _NOOP = 0
 
 Seen = NDArray[np.uint8]
 
-cv2.setNumThreads(1)  # one process per core plays; more threads only get in each other's way
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
@@ -54,7 +53,9 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._codec = SnapshotCodec(self._ale.cloneState().serialize())
         self._actions = self._ale.getMinimalActionSet()
         self._opening = _opening(self._actions)
-        self._screens = np.zeros((2, *self._ale.getScreenDims()), np.uint8)
+        height, width = self._ale.getScreenDims()
+        self._screens = np.zeros((2, height, width), np.uint8)
+        self._shrink = Shrinker(height, width, SIDE)
         self._lives = 0
         self._life_lost = False
         self._keyframe = b""
@@ -74,6 +75,7 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._lives = self._ale.lives()
         self._life_lost = False
         self._keyframe = b""
+        self._actions_since.clear()
         return self._see(), {"lives": self._lives}
 
     def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
@@ -149,10 +151,7 @@ class Atari(gymnasium.Env[Seen, Any]):
         return reward
 
     def _see(self) -> Seen:
-        brightest, last = self._screens
-        np.maximum(brightest, last, out=last)
-        frame: Seen = cv2.resize(last, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
-        return frame
+        return self._shrink(self._screens[0], self._screens[1])
 
 
 def find_rom(game: str) -> Path:

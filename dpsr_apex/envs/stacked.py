@@ -50,11 +50,17 @@ class StackedEnv:
         self.actions = _count_actions(self._name, env.action_space)
         depth = stack or (4 if len(self.codec.shape) == 2 else 1)
         self.observation_shape = (depth, *self.codec.shape)
-        self.reentrant = isinstance(env, Reentrant)
+        # Asked once: an instance check of a protocol takes longer than most snapshots.
+        self._reentrant = env if isinstance(env, Reentrant) else None
         self.game_score = 0.0  # unclipped, of the game so far, over lost lives
         self.game_steps = 0
         self._game_over = True
         self._begin(seed)
+
+    @property
+    def reentrant(self) -> bool:
+        """Whether it can be left and re-entered."""
+        return self._reentrant is not None
 
     def reset(self) -> None:
         """Begin the next episode; every frame of the stack is its first one."""
@@ -76,9 +82,9 @@ class StackedEnv:
 
     def snapshot(self) -> bytes:
         """The moment of now as small bytes; b"" for an environment that cannot be re-entered."""
-        if not isinstance(self.env, Reentrant):
+        if self._reentrant is None:
             return b""
-        snapshot = self.env.snapshot()
+        snapshot = self._reentrant.snapshot()
         if not isinstance(snapshot, bytes) or not snapshot:
             raise self._unusable(
                 f"snapshot() returned {type(snapshot).__name__} ({snapshot!r:.40})", "Return bytes, at least one"
@@ -87,10 +93,10 @@ class StackedEnv:
 
     def restore(self, snapshot: bytes, stack: Stack) -> None:
         """Go to the moment at which `snapshot` was taken and `stack` was seen. The game's score is not put back."""
-        if not isinstance(self.env, Reentrant):
+        if self._reentrant is None:
             raise self._unusable("it cannot be re-entered", "Give it snapshot() and restore()")
         frames = self.codec.inflate_stack(stack)
-        self.env.restore(snapshot, frames)
+        self._reentrant.restore(snapshot, frames)
         self.frames, self.stack = frames, stack
         self._game_over = False
 

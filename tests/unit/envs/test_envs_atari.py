@@ -168,6 +168,23 @@ def test_a_damaged_snapshot_never_reaches_the_emulator() -> None:
     assert env.snapshot() == good
 
 
+def test_between_keyframes_a_snapshot_is_the_last_one_and_the_actions_since() -> None:
+    env, other = Atari("Breakout"), Atari("Breakout")
+    env.reset(seed=0)
+    other.reset(seed=1)
+    first = env.snapshot()
+    for action in (3, 3, 2):
+        env.step(action)
+    later = env.snapshot()
+    assert later[-len(first) + 5 :] == first[5:]
+    for damaged in (later[:6] + b"\x02" + later[7:], later[:4], later[:7]):
+        with pytest.raises(DamagedSnapshot):
+            other.restore(damaged, NO_FRAMES)
+    other.restore(later, NO_FRAMES)
+    assert other.snapshot() == later
+    np.testing.assert_array_equal(other.step(1)[0], env.step(1)[0])
+
+
 def test_the_picture_is_the_screen_in_colour() -> None:
     env = Atari("Breakout")
     env.reset(seed=0)

@@ -9,7 +9,8 @@ import pytest
 
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.snapshot import UnusableEnvironment
-from dpsr_apex.envs.stacked import EnvState, StackedEnv, Step
+from dpsr_apex.envs.stacked import StackedEnv, Step
+from dpsr_apex.state import State
 
 USER = "tests.unit.envs.user_envs:"
 
@@ -54,7 +55,7 @@ def test_a_saved_environment_goes_on_bit_for_bit(name: str, stopped_at: int) -> 
     env = make_stacked(name, seed=1)
     list(play(env, stopped_at, seed=2))
     state = env.save()
-    saved = EnvState(json.loads(json.dumps(state.facts)), {key: array.copy() for key, array in state.arrays.items()})
+    saved = State(json.loads(json.dumps(state.facts)), {key: array.copy() for key, array in state.arrays.items()})
     untouched = list(play(env, 400, seed=3))
 
     continued = make_stacked(name, seed=99)
