@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -215,10 +216,11 @@ def _table(results: list[Result]) -> Table:
     table = Table(
         title="Moments re-entered in a second environment, and what followed",
         caption="resets, lives, ends, limits: resets, lost lives, ends of a game and time limits among them; "
-        "deepest: agent steps into a game; bytes: of a snapshot, on average; wrong: moments that went on differently",
+        "depth: most agent steps into a game; bytes: of a snapshot, on average; wrong: moments that went on differently",
+        box=box.SIMPLE,
     )
     table.add_column("environment", no_wrap=True)
-    for heading in ("moments", "resets", "lives", "ends", "limits", "deepest", "bytes", "wrong"):
+    for heading in ("moments", "resets", "lives", "ends", "limits", "depth", "bytes", "wrong"):
         table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         covered = (result.moments, result.first_steps, result.lost_lives, result.game_ends, result.time_limits)
