@@ -1,0 +1,157 @@
+"""What all benchmarks share: two clocks, medians with their spread, goals, tables and JSON.
+
+Whatever is compared is interleaved in one run (ours, peer, ours, peer ...), so that a machine that is busy for a while
+slows both. Ratios are taken repetition by repetition. CPU time decides, because other work on the machine adds to wall
+time but not to it; wall time is written to the JSON file beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+REPETITIONS = 9
+PACKAGES = ("numpy", "numba", "torch", "gymnasium", "ale-py", "opencv-python-headless", "lz4")
+
+
+class Elapsed(NamedTuple):
+    """Seconds that some work took."""
+
+    cpu: float
+    wall: float
+
+    def per(self, count: int) -> Elapsed:
+        """The same for one of `count` equal pieces of work."""
+        return Elapsed(self.cpu / count, self.wall / count)
+
+
+class Timer:
+    """Holds the `elapsed` time once its block has been left."""
+
+    elapsed = Elapsed(0.0, 0.0)
+
+
+@contextmanager
+def timed() -> Iterator[Timer]:
+    """Time a block; the garbage collector runs before it, not in it."""
+    timer = Timer()
+    gc.collect()
+    gc.disable()
+    cpu, wall = time.process_time(), time.perf_counter()
+    try:
+        yield timer
+    finally:
+        timer.elapsed = Elapsed(time.process_time() - cpu, time.perf_counter() - wall)
+        gc.enable()
+
+
+def interleave(works: Mapping[str, Callable[[], Elapsed]], repetitions: int = REPETITIONS) -> dict[str, list[Elapsed]]:
+    """Every work once, then every work again ...; a first round, in which caches fill, is thrown away."""
+    for work in works.values():
+        work()
+    rounds = [{name: work() for name, work in works.items()} for _ in range(repetitions)]
+    return {name: [done[name] for done in rounds] for name in works}
+
+
+class Spread(NamedTuple):
+    """Median and quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    def show(self, digits: int = 1) -> str:
+        """The median, and the interquartile range behind it."""
+        return f"{self.median:,.{digits}f} ({self.low:,.{digits}f} – {self.high:,.{digits}f})"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    low, median, high = np.percentile(values, (25, 50, 75)).tolist()
+    return Spread(median, low, high)
+
+
+def ratio(ours: Sequence[Elapsed], peer: Sequence[Elapsed]) -> Spread:
+    """How many times faster ours is, in CPU time."""
+    return spread([theirs.cpu / own.cpu for own, theirs in zip(ours, peer, strict=True)])
+
+
+@dataclass
+class Report:
+    """The figures of one benchmark: tables for a reader, and the same as plain values for a program."""
+
+    name: str
+    figures: dict[str, Any] = field(default_factory=dict)
+    goals: dict[str, bool] = field(default_factory=dict)
+    load_at_start: tuple[float, ...] = field(default_factory=os.getloadavg)
+
+    def record(self, work: str, times: Mapping[str, Sequence[Elapsed]], scale: float, unit: str) -> None:
+        """Keep CPU and wall times (seconds times `scale`, which is `unit`) of a work, by who did it."""
+        self.figures[work] = {"unit": unit} | {
+            who: {clock: spread([getattr(one, clock) * scale for one in done])._asdict() for clock in Elapsed._fields}
+            for who, done in times.items()
+        }
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print one table; the first column is words, the others are figures."""
+        table = Table(title=title, title_justify="left")
+        for i, column in enumerate(columns):
+            table.add_column(column, justify="right" if i else "left")
+        for row in rows:
+            table.add_row(*row)
+        # A pipe has no width of its own, and figures must not be cut.
+        console = Console()
+        (console if console.is_terminal else Console(width=140)).print(table)
+
+    def goal(self, words: str, reached: bool) -> None:
+        """State a goal, and whether it was reached."""
+        self.goals[words] = reached
+        print(f"goal {'reached' if reached else 'MISSED'}: {words}")
+
+    def finish(self, path: Path | None) -> int:
+        """Describe the machine, write the figures to `path` if there is one, and return the exit code."""
+        machine = describe_machine() | {"load_at_start": self.load_at_start[0], "load_at_end": os.getloadavg()[0]}
+        print(*(f"{key}: {value}" for key, value in machine.items()), sep="; ")
+        if path:
+            content = {"benchmark": self.name, "machine": machine, "figures": self.figures, "goals": self.goals}
+            path.write_text(json.dumps(content, indent=2) + "\n")
+        return 0 if all(self.goals.values()) else 1
+
+
+def describe_machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    info = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    models = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    } | {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every benchmark can be told."""
+
+    json: Path | None
+
+
+def parse_options(description: str | None) -> Options:
+    """From the command line."""
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    return Options(**vars(parser.parse_args()))
