@@ -216,8 +216,10 @@ def _table(results: list[Result]) -> Table:
     table = Table(
         title="Moments re-entered in a second environment, and what followed",
         caption="resets, lives, ends, limits: resets, lost lives, ends of a game and time limits among them; "
-        "depth: most agent steps into a game; bytes: of a snapshot, on average; wrong: moments that went on differently",
+        "depth: most agent steps into a game; bytes: mean of a snapshot; wrong: moments that went on differently",
         box=box.SIMPLE,
+        pad_edge=False,
+        padding=0,
     )
     table.add_column("environment", no_wrap=True)
     for heading in ("moments", "resets", "lives", "ends", "limits", "depth", "bytes", "wrong"):
