@@ -29,9 +29,6 @@ class Step(NamedTuple):
     game_over: bool  # False where an episode ended but the next `reset` plays on
 
 
-EnvState = State
-
-
 class StackedEnv:
     """Starts with a reset by `seed`. Consecutive observations share their squeezed frames.
 

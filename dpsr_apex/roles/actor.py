@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.config import Config
-from dpsr_apex.envs.stacked import EnvState, StackedEnv
+from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.experience import inflate
 from dpsr_apex.roles.n_step import Arrived, NStep, Start
@@ -83,7 +83,7 @@ class Actor:
 
     def save(self) -> State:
         """Everything that the next steps depend on, the environments themselves included."""
-        parts = {f"env{i}": State(*env.save()) for i, env in enumerate(self.envs)}
+        parts = {f"env{i}": env.save() for i, env in enumerate(self.envs)}
         parts |= {f"n_step{i}": n_step.save() for i, n_step in enumerate(self.n_steps)}
         games = [game._asdict() for game in self._games]
         own = State({"t": self.t, "generator": self.rng.bit_generator.state, "games": games}, {})
@@ -97,7 +97,7 @@ class Actor:
         self.rng.bit_generator.state = own["generator"]
         self._games = [Game(**game) for game in own["games"]]
         for i, (env, n_step) in enumerate(zip(self.envs, self.n_steps, strict=True)):
-            env.load(EnvState(*parts[f"env{i}"]))
+            env.load(parts[f"env{i}"])
             if env.reentrant:  # any other begins a new game, which the steps that are pending must not run into
                 n_step.load(parts[f"n_step{i}"])
 

@@ -75,12 +75,11 @@ class Training:
     def save(self) -> None:
         """Write a checkpoint; a disk that is full is said, and the run goes on with the last good one in place."""
         t = self.solo.t
-        previous, self._diary.saved_at = self._diary.saved_at, t
+        self._diary.saved_at = t  # also if it fails: the next try comes a period later, not at every step
         parts = self.solo.save() | {"training": self._save_own()}
         try:
             path = save_checkpoint(self._run.checkpoints, t, parts, self._config.run.checkpoints_kept)
         except OSError as error:
-            self._diary.saved_at = previous
             self._say(f"The checkpoint at t = {t:,} could not be written ({error}); the last good one is kept.")
         else:
             log.info("saved %s", path)
