@@ -129,7 +129,7 @@ def _add_check(check: argparse.ArgumentParser) -> None:
 def _train(given: argparse.Namespace) -> int:
     from dpsr_apex.config import ConfigError
     from dpsr_apex.config_files import load_config
-    from dpsr_apex.run.run_directory import default_path
+    from dpsr_apex.run.run_directory import RunDirectory, default_path
 
     if given.actors is not None or not given.solo:
         raise ConfigError("actors in processes of their own are not in this version; run in one process with --solo")
@@ -143,6 +143,8 @@ def _train(given: argparse.Namespace) -> int:
     config = load_config(given.config, base=given.base, params=given.params, overrides=[*overrides, *given.set])
     name = Path(given.config).stem
     path = given.run_dir or default_path(name, config.replay.method, config.run.seed, datetime.now())
+    if not given.resume:
+        RunDirectory.ensure_free(path)
 
     from dpsr_apex.run.commands import continue_or_train, train
 
@@ -150,12 +152,20 @@ def _train(given: argparse.Namespace) -> int:
 
 
 def _resume(given: argparse.Namespace) -> int:
+    from dpsr_apex.run.run_directory import RunDirectory
+
+    RunDirectory.open(given.run_dir)
+
     from dpsr_apex.run.commands import resume
 
     return resume(given.run_dir, given.steps, given.checkpoint)
 
 
 def _eval(given: argparse.Namespace) -> int:
+    from dpsr_apex.run.run_directory import RunDirectory
+
+    RunDirectory.open(given.run_dir)
+
     from dpsr_apex.run.commands import evaluate_run
 
     return evaluate_run(given.run_dir, given.episodes, given.video)

@@ -64,16 +64,21 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path) -> RunDirectory:
         """A new run directory; an existing folder must be empty, since a run never writes over another."""
+        cls.ensure_free(path)
+        run = cls(path)
+        for folder in (run.tensorboard, run.checkpoints, run.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        return run
+
+    @staticmethod
+    def ensure_free(path: Path) -> None:
+        """Refuse a path that `create` could not take."""
         if path.exists() and not path.is_dir():
             raise RunDirectoryError(f"{path} is a file: choose another name for the run directory")
         if path.is_dir() and any(path.iterdir()):
             raise RunDirectoryError(
                 f"{path} exists and is not empty: continue it with `dpsr-apex resume {path}`, or choose a new name"
             )
-        run = cls(path)
-        for folder in (run.tensorboard, run.checkpoints, run.logs):
-            folder.mkdir(parents=True, exist_ok=True)
-        return run
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
