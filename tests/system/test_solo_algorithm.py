@@ -120,6 +120,9 @@ class Rows(NamedTuple):
     s_t: NDArray[np.float64]
     terminal: NDArray[np.bool_]
 
+    def at(self, rows: list[int]) -> Rows:
+        return Rows(self.s_tm1[rows], self.a_tm1[rows], self.r_t[rows], self.s_t[rows], self.terminal[rows])
+
 
 def rows_of(solo: Solo, transitions: Transitions) -> Rows:
     def inflated(stacks: list[Stack]) -> NDArray[np.float64]:
@@ -180,9 +183,9 @@ def update_by_hand(weights: Arrays, rows: Rows, importance: NDArray[np.float64])
     q_tm1 = q_values(online, "online", torch.tensor(rows.s_tm1))[torch.arange(len(delta)), torch.tensor(rows.a_tm1)]
     targets = torch.tensor(delta) + q_tm1.detach()
     losses = torch.nn.functional.huber_loss(q_tm1, targets, reduction="none")
-    (losses * torch.tensor(importance)).mean().backward()
     names = [name for name in weights if name.startswith("online.")]
-    gradients = {name: np.asarray(online[name].grad) for name in names}
+    slopes = torch.autograd.grad((losses * torch.tensor(importance)).mean(), [online[name] for name in names])
+    gradients = {name: slope.numpy() for name, slope in zip(names, slopes, strict=True)}
     norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
     updated = dict(weights)
     for name in names:
@@ -294,7 +297,7 @@ def test_a_recycling_round_in_solo_is_algorithm_1(env: EnvConfig, at_max: bool, 
     batch = draw(priorities**0.6, before.replay_rng.random(8))
     importance = (CAPACITY * probabilities) ** -BETA.at(t, T)
     importance /= importance.max()
-    sampled = Rows(*(column[batch] for column in after))
+    sampled = after.at(batch)
 
     # The update saw their TD errors, which became their priorities.
     batch_deltas = deltas(before.weights, sampled)
