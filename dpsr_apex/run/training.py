@@ -98,12 +98,20 @@ class Training:
             self.save()
 
     def _evaluate(self, interrupt: Interrupt) -> None:
+        began = time.monotonic()
         try:
             evaluation = evaluate(self._config, self.solo.agent, self.solo.t, stopped=lambda: interrupt.asked)
         except EvaluationStopped:
             return
         self._diary.evaluated_at = self.solo.t
+        self._pass_over(time.monotonic() - began)
         self._report(evaluation)
+
+    def _pass_over(self, seconds: float) -> None:
+        """Time that counts for the run as a whole, but not for its speed."""
+        self._diary.elapsed_seconds += seconds
+        since, t, updates = self._clocked
+        self._clocked = (since + seconds, t, updates)
 
     def _report(self, evaluation: Evaluation) -> None:
         row = evaluation.row()
