@@ -32,8 +32,9 @@ lint: $(READY) ## Check style, format and types
 	$(BIN)/mypy
 
 bench: $(READY) $(PEERS_READY) ## Measure beside peers; BENCHMARKS="core" for one of them
-	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; \
-		PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/python benchmarks/$$name.py; done
+	@failed=; for name in $(BENCHMARKS); do echo "== $$name"; \
+		PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/python -m benchmarks.$$name || failed="$$failed $$name"; done; \
+		test -z "$$failed" || { echo "a goal was missed, or a benchmark broke:$$failed" >&2; exit 1; }
 
 clean: ## Remove what make and the tools made; runs/ stays
 	rm -rf .venv $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
