@@ -12,6 +12,10 @@ from dpsr_apex import __version__
 
 METHODS = ("uniform", "per", "per_rank", "double", "dpsr")
 
+EXAMPLES = """examples:
+  dpsr-apex train cartpole --solo
+  dpsr-apex train --help
+"""
 TRAIN_EXAMPLES = """examples:
   dpsr-apex train cartpole --solo
   dpsr-apex train configs/atari/breakout.toml --solo --base released --params dpsr3 --seed 1
@@ -60,7 +64,10 @@ def _run(parsed: argparse.Namespace) -> int:
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = argparse.ArgumentParser(
-        prog="dpsr-apex", description="Double Prioritized State Recycled experience replay for DQN."
+        prog="dpsr-apex",
+        description="Double Prioritized State Recycled experience replay for DQN.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(metavar="COMMAND", required=True)

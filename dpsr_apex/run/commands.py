@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -141,13 +142,17 @@ def _write_config(config: Config, run: RunDirectory) -> None:
 def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None) -> int:
     title = f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {run.path}"
     with (
-        run.log_to("solo"),
+        run.log_to("solo") as log,
         Interrupt() as interrupt,
         LiveView(config.run.total_steps, title=title) as view,
     ):
         training = Training(config, run, view, checkpoint)
         view.note(f"{'Continuing' if checkpoint else 'Starting'} in {run.path} at t = {training.solo.t:,}")
-        training.run(interrupt)
+        try:
+            training.run(interrupt)
+        except Exception:
+            log.exception("the run ended at t = %d", training.solo.t)
+            raise
         view.note(f"curve {run.curve}")
         if training.finished:
             more = max(FULL_RUN, 2 * config.run.total_steps)
@@ -186,6 +191,7 @@ def _recorder(config: Config, path: Path | None) -> Iterator[Show | None]:
     if path is None:
         yield None
         return
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no window is opened; without it SDL complains of no display
     env = build_env(config, 0, training=False)
     try:
         picture = env.render()
