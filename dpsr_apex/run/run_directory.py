@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -94,7 +94,7 @@ class RunDirectory:
     def log_to(self, name: str) -> Iterator[logging.Logger]:
         """While inside, what the package logs is appended to `logs/<name>.log`; gives the package's logger."""
         self.logs.mkdir(exist_ok=True)
-        handler = logging.FileHandler(self.logs / f"{name}.log", encoding="utf-8")
+        handler = _LogFile(self.logs / f"{name}.log", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger = logging.getLogger(_PACKAGE)
         logger.setLevel(logging.INFO)
@@ -104,6 +104,18 @@ class RunDirectory:
         finally:
             logger.removeHandler(handler)
             handler.close()
+
+
+class _LogFile(logging.FileHandler):
+    """A log on a disk that may be full: lines that cannot be written are lost, and nothing else is."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- named so by logging
+        """Say nothing: the run says by itself that the disk is full."""
+
+    def close(self) -> None:
+        """Close the file, whatever is left of it to write."""
+        with suppress(OSError):
+            super().close()
 
 
 def default_path(config_name: str, method: str, seed: int, now: datetime, root: Path = Path("runs")) -> Path:

@@ -454,3 +454,10 @@ def test_a_full_disk_does_not_end_a_run(small_disk: Path, tmp_path: Path) -> Non
     assert later is not None
     assert later.t > found.t
     assert main(["resume", str(run), "--steps", str(later.t + 50)]) == 0
+
+
+def test_a_log_that_cannot_be_written_does_not_end_a_run(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (run / "logs" / "solo.log").unlink()
+    (run / "logs" / "solo.log").symlink_to("/dev/full")
+    assert main(["resume", str(run), "--steps", "300"]) == 0
+    assert capfd.readouterr().err == ""
