@@ -5,6 +5,7 @@ It only shows rows; it counts and stores nothing that the run depends on.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -26,13 +27,22 @@ _DASH = "–"
 _REDRAW_SECONDS = 0.25
 
 
+class LastingConsole(Console):
+    """A reader that goes away, as in `dpsr-apex train … | head`, ends what is shown but not the run."""
+
+    def on_broken_pipe(self) -> None:
+        """Show nothing from now on."""
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
+
+
 class LiveView:
     """Shows a run of `total_steps` transitions. Rows may lack any key: what is not known yet is a dash."""
 
     def __init__(self, total_steps: int, console: Console | None = None, title: str = "") -> None:
         self._total_steps = total_steps
         self._title = title
-        self._console = console or Console()
+        self._console = console or LastingConsole()
         self._row: dict[str, Any] = {"t": 0}
         self._returns: list[float] = []
         self._drawn_at = -math.inf

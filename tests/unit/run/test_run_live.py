@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -124,3 +126,20 @@ def test_an_output_that_knows_only_ascii_gets_plain_lines() -> None:
         view.note("t · ε")
     assert isinstance(output.buffer, io.BytesIO)
     assert output.buffer.getvalue().splitlines()[1] == b"t ? ?"
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run() -> None:
+    script = (
+        "from dpsr_apex.run.live import LiveView\n"
+        "view = LiveView(10)\n"
+        "[view.note('x' * 10_000) for _ in range(100)]\n"
+        "import sys; sys.stderr.write('went on')\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.read(1)
+    child.stdout.close()
+    with child:
+        assert child.stderr.read() == b"went on"
+    assert child.returncode == 0
