@@ -50,7 +50,8 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._ale = _load(find_rom(game), max_frames)
         self._ale.reset_game()
         # Equal in every process that loads this game, so nobody has to ship it.
-        self._codec = SnapshotCodec(self._ale.cloneState().serialize())
+        self._first_state = self._ale.cloneState()
+        self._codec = SnapshotCodec(self._first_state.serialize())
         self._actions = self._ale.getMinimalActionSet()
         self._opening = _opening(self._actions)
         height, width = self._ale.getScreenDims()
@@ -127,6 +128,8 @@ class Atari(gymnasium.Env[Seen, Any]):
 
     def _new_game(self) -> None:
         """At least one frame is drawn: straight after a reset a snapshot of Qbert or Tetris does not restore."""
+        # Most of a state is the emulator's random generator. Resets alone would move it on, until nothing squeezes well.
+        self._ale.restoreState(self._first_state)
         self._ale.reset_game()
         for _ in range(int(self.np_random.integers(1, MOST_NOOPS + 1))):
             self._ale.act(_NOOP)

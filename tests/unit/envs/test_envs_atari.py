@@ -185,6 +185,17 @@ def test_between_keyframes_a_snapshot_is_the_last_one_and_the_actions_since() ->
     np.testing.assert_array_equal(other.step(1)[0], env.step(1)[0])
 
 
+def test_a_game_begins_alike_however_many_were_played_before() -> None:
+    """Else the emulator's own random generator would move on, and snapshots would not squeeze any more."""
+    env = Atari("Breakout")
+    env.reset(seed=0)
+    first = env.snapshot()
+    for _ in range(3):
+        env.reset()
+    env.reset(seed=0)
+    assert env.snapshot() == first
+
+
 def test_the_picture_is_the_screen_in_colour() -> None:
     env = Atari("Breakout")
     env.reset(seed=0)
