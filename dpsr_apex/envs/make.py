@@ -70,4 +70,6 @@ def _from_module(name: str, arguments: dict[str, Any]) -> Environment:
     if not hasattr(module, class_name):
         raise ImportError(f"{module_name} has no {class_name}")
     made: Environment = getattr(module, class_name)(**arguments)
+    if not all(hasattr(made, name) for name in ("observation_space", "action_space", "reset", "step")):
+        raise TypeError(f"{class_name} is not a Gymnasium environment")
     return made

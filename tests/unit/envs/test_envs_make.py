@@ -33,6 +33,7 @@ def test_any_registered_environment_can_be_used() -> None:
         ("Nothing-v7", "cannot be made"),
         ("no_such_module:Env", "No module named"),
         (USER + "Missing", "has no Missing"),
+        ("os:getcwd", "getcwd is not a Gymnasium environment"),
         ("Corridor", "unexpected keyword argument 'wrong'"),
     ],
 )
