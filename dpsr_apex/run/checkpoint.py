@@ -101,17 +101,6 @@ def discard_after(folder: Path, t: int) -> None:
             _remove(path)
 
 
-def generator_state(rng: np.random.Generator) -> dict[str, Any]:
-    """Where `rng` stands, as facts. Its seed sequence is not part of it: spawn children before, not after."""
-    state: dict[str, Any] = _plain(rng.bit_generator.state)
-    return state
-
-
-def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
-    """Put `rng` to where `generator_state` was taken; a ValueError where it is of another kind."""
-    rng.bit_generator.state = dict(state)
-
-
 class _Damage(Exception):
     """The reason why a checkpoint cannot be used."""
 
@@ -247,13 +236,6 @@ def _clock(path: Path) -> int:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value).encode()
-
-
-def _plain(value: Any) -> Any:
-    """`value` with lists and Python's own integers where numpy's were (Mersenne Twister, Philox and SFC64)."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _sync_and_describe(path: Path) -> dict[str, Any]:
