@@ -128,7 +128,7 @@ class Atari(gymnasium.Env[Seen, Any]):
 
     def _new_game(self) -> None:
         """At least one frame is drawn: straight after a reset a snapshot of Qbert or Tetris does not restore."""
-        # Most of a state is the emulator's random generator. Resets alone would move it on, until nothing squeezes well.
+        # Most of a state is the emulator's random generator, which resets move on until nothing squeezes well any more.
         self._ale.restoreState(self._first_state)
         self._ale.reset_game()
         for _ in range(int(self.np_random.integers(1, MOST_NOOPS + 1))):
