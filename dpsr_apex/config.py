@@ -174,7 +174,7 @@ _ZERO_OR_MORE = Range(0)
 _POSITIVE = Range(0, above=True)
 _UNIT = Range(0, 1)
 _SHARE = Range(0, 1, above=True)
-_EXPONENT = Range(0, 5)  # p ** 5 of the priorities met in practice is still far from overflow
+_EXPONENT = Range(0, 5)  # with priorities from 1e-50 to 1e50, sums of p ** 5 and p ** -5 are finite
 
 # The range of every number; of both ends of a schedule, and of every element of a list.
 RANGES: Final[dict[str, Range]] = {
@@ -186,7 +186,7 @@ RANGES: Final[dict[str, Range]] = {
     "replay.replace_candidates": _ZERO_OR_MORE,
     "replay.recycle_candidates": _ZERO_OR_MORE,
     "replay.recycle_period": _ZERO_OR_MORE,
-    "replay.priority_floor": _SHARE,
+    "replay.priority_floor": Range(1e-50, 1),
     "replay.exponent_tolerance": _UNIT,
     "actor.exploration": _UNIT,
     "actor.environments": _ONE_OR_MORE,

@@ -258,7 +258,7 @@ def configs(draw: st.DrawFn) -> Config:
                 replace_candidates=st.integers(1, capacity),
                 recycle_candidates=st.integers(2, capacity),
                 recycle_period=periods,
-                priority_floor=shares,
+                priority_floor=st.floats(1e-50, 1),
                 exponent_tolerance=units,
             )
         ),
