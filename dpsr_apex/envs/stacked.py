@@ -101,7 +101,7 @@ class StackedEnv:
         """Everything that the next steps and resets depend on. Draws nothing and changes nothing."""
         generator = self._generator()
         facts = {
-            "generator": None if generator is None else generator.bit_generator.state,
+            "generator": None if generator is None else _plain(generator.bit_generator.state),
             "game_score": self.game_score,
             "game_steps": self.game_steps,
             "game_over": self._game_over,
@@ -173,6 +173,13 @@ class StackedEnv:
 
     def _unusable(self, problem: str, remedy: str) -> UnusableEnvironment:
         return UnusableEnvironment(self._name, problem, f"{remedy}.")
+
+
+def _plain(value: Any) -> Any:
+    """A generator's state with lists and Python's integers where numpy's were (in Philox, SFC64, Mersenne Twister)."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _codec_for(name: str, space: spaces.Space[Any]) -> FrameCodec:

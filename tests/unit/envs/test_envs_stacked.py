@@ -49,7 +49,9 @@ def test_the_stack_is_four_for_pixels_and_one_for_vectors(name: str, depth: int)
     assert make_stacked(name).observation_shape[0] == depth
 
 
-@pytest.mark.parametrize("name", ["Breakout", "Qbert", "CartPole-v1", "Acrobot-v1", "Corridor", USER + "Good"])
+@pytest.mark.parametrize(
+    "name", ["Breakout", "Qbert", "CartPole-v1", "Acrobot-v1", "Corridor", USER + "Good", USER + "OtherGenerator"]
+)
 @pytest.mark.parametrize("stopped_at", [0, 41])
 def test_a_saved_environment_goes_on_bit_for_bit(name: str, stopped_at: int) -> None:
     env = make_stacked(name, seed=1)

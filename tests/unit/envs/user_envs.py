@@ -43,6 +43,17 @@ class Good(gymnasium.Env[Any, Any]):
         self.place, self.steps = float(place), int(steps)
 
 
+class OtherGenerator(Good):
+    """Begins by a generator whose state holds arrays."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        if seed is not None:
+            self.np_random = np.random.Generator(np.random.Philox(seed))
+        return super().reset(options=options)
+
+
 class Forgetful(Good):
     """Leaves its step counter out of the snapshot, which shows only where an episode ends."""
 
