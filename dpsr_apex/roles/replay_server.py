@@ -42,9 +42,9 @@ class ReplayServer:
 
     @property
     def batches_due(self) -> int:
-        """Updates that the transitions so far allow: the first at `learning_starts`, then one every F_s."""
-        beyond = self.replay.t - self._config.learning_starts
-        return 0 if beyond < 0 else beyond // self._config.steps_per_update + 1
+        """Updates that the transitions so far allow: one at every multiple of F_s, from `learning_starts` on."""
+        starts, period = self._config.learning_starts, self._config.steps_per_update
+        return max(self.replay.t // period - (starts - 1) // period, 0)
 
     def save(self) -> State:
         """The whole replay."""

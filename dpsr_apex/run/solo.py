@@ -5,6 +5,8 @@ Read `Solo.step` beside the paper's Algorithm 1. Everything is reproducible: all
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from dpsr_apex.agent.dqn import Update
@@ -15,6 +17,7 @@ from dpsr_apex.roles.build import TRAINING, build_agent, build_env, seeds
 from dpsr_apex.roles.learner import Learner
 from dpsr_apex.roles.replay_server import ReplayServer
 from dpsr_apex.state import State
+from dpsr_apex.wire.messages import Insert
 
 
 class Solo:
@@ -38,10 +41,14 @@ class Solo:
         return self.replay.replay.t
 
     def step(self) -> list[Update]:
-        """One step of the environment, with all that Algorithm 1 does for it; the updates it led to are returned."""
+        """One step of every environment, with all that Algorithm 1 does for it; the updates it led to are returned."""
         insert = self.actor.step()
         if insert is None:
             return []
+        return [update for one in _one_by_one(insert) for update in self._tick(one)]
+
+    def _tick(self, insert: Insert) -> list[Update]:
+        """One tick of t: a round that it opens is over before anything else happens."""
         inserted, rounds = self.replay.insert(insert)
         self.actor.inserted(inserted)
         for recycle in rounds:
@@ -69,3 +76,10 @@ class Solo:
     def close(self) -> None:
         """Let go of the environments."""
         self.actor.close()
+
+
+def _one_by_one(insert: Insert) -> Iterator[Insert]:
+    """The same transitions, each in a message of its own."""
+    for row in range(len(insert.transitions)):
+        td_errors = None if insert.td_errors is None else insert.td_errors[row : row + 1]
+        yield Insert(insert.transitions.rows(row, row + 1), td_errors)

@@ -165,8 +165,7 @@ class Training:
 
     def _steps_per_update(self) -> float | None:
         """As achieved since learning started."""
-        learner = self._config.learner
-        steps = self.solo.t - learner.learning_starts + learner.steps_per_update
+        steps = self.solo.t - self._config.learner.learning_starts + 1
         return steps / self.solo.learner.updates if self.solo.learner.updates else None
 
     def _progress(self) -> tuple[float, int, int]:

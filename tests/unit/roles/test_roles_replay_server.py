@@ -45,9 +45,7 @@ def drain(replay: ReplayServer) -> int:
 
 
 def due_one_by_one(t: int, learning_starts: int, steps_per_update: int) -> int:
-    return sum(
-        1 for now in range(1, t + 1) if now >= learning_starts and not (now - learning_starts) % steps_per_update
-    )
+    return sum(1 for now in range(1, t + 1) if now >= learning_starts and now % steps_per_update == 0)
 
 
 @settings(deadline=None)
