@@ -52,7 +52,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         """,
     )
     config = load_config(path, overrides=["replay.recycle_candidates=6"])
-    assert config.evaluation == Config().evaluation  # said nowhere: the default
+    assert config.evaluation.episodes == Config().evaluation.episodes  # said nowhere: the default
     assert config.learner.learning_rate == 0.0001  # the base
     assert config.replay.capacity == 300  # the file, over the base
     assert config.replay.replace_candidates == 30  # the set, over the file
