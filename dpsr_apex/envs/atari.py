@@ -67,17 +67,19 @@ class Atari(gymnasium.Env[Seen, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Plays on after a lost life; otherwise, and whenever a seed is given, a new game."""
         super().reset(seed=seed, options=options)
-        if self._life_lost and seed is None:
+        plays_on = self._life_lost and seed is None
+        if plays_on:
             self._hold(_NOOP)
         else:
             self._new_game()
         while not self._opened():
+            plays_on = False
             self._new_game()
         self._lives = self._ale.lives()
         self._life_lost = False
         self._keyframe = b""
         self._actions_since.clear()
-        return self._see(), {"lives": self._lives}
+        return self._see(), {"lives": self._lives, "new_game": not plays_on}
 
     def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Hold the action for four frames, or until the game ends."""

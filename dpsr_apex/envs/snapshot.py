@@ -20,7 +20,8 @@ class Environment(Protocol):
     """What is used of a Gymnasium environment. The observation of one step is one frame; stacking is done outside.
 
     `info` may carry `score` (the unclipped reward of this step) and `game_over` (False where only a life was lost:
-    the next `reset` then plays on). Without them the reward is the score and every end is a game's end.
+    the next `reset` then plays on, unless its `info` says `new_game`). Without them the reward is the score and
+    every end is a game's end.
     """
 
     observation_space: spaces.Space[Any]

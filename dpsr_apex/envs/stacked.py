@@ -134,12 +134,12 @@ class StackedEnv:
         self.env.close()
 
     def _begin(self, seed: int | None) -> None:
-        observation, _ = self.env.reset(seed=seed)
+        observation, info = self.env.reset(seed=seed)
         depth = self.observation_shape[0]
         frame = self._checked(observation)
         self.frames = np.repeat(frame[np.newaxis], depth, axis=0)
         self.stack = (self.codec.squeeze(frame),) * depth
-        if seed is not None or self._game_over:
+        if seed is not None or self._game_over or info.get("new_game", False):
             self.game_score, self.game_steps = 0.0, 0
         self._game_over = False
 
