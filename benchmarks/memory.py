@@ -1,21 +1,16 @@
 """Resident memory of 50,000 Breakout transitions with their snapshots, played by the real actor with random actions.
 
 Read from the operating system, so everything counts: the frames, Python's objects around them, the trees, and what the
-allocators waste. Each series runs in a process of its own.
-
-Two things make it grow, and are measured apart. Neighbours share frames, and lose that where priorities replace one
-without the other. And most of an emulator's state is its random generator, which resets move on: after some 600 of
-them it has nothing in common any more with the state that snapshots are squeezed against. A `young` emulator is one
-before that moment, a `worn` one is after it, as in every long run.
+allocators waste. Read twice: when the replay is full, and after as many transitions again, since neighbours share
+frames and lose that where priorities replace one without the other. The emulator has many games behind it, as in the
+middle of a long run.
 """
 
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import resource
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +25,7 @@ from dpsr_apex.roles.build import build_agent, build_env
 TRANSITIONS = 50_000
 WARM_UP = 600  # transitions, into a replay of half that capacity
 PLAIN = 2 * 4 * 84 * 84 + 7_770  # bytes of a transition in plain arrays: two stacks of four frames, one snapshot
-WEAR = 700  # resets after which the emulator's generator has been made anew
+WEAR = 700  # games before the first transition is counted
 GOAL = 150e6  # bytes of resident growth
 
 # The greatest replacing exponent and the fewest candidates of the paper: what scatters neighbours most.
@@ -42,11 +37,7 @@ OVERRIDES = (
     "actor.exploration=1.0",
 )
 
-# (worn emulator or young, what is read after each 50,000 transitions)
-SERIES = (
-    (False, ("young emulator, filled",)),
-    (True, ("worn emulator, filled", "worn emulator, as many again, replacing by priority")),
-)
+PHASES = ("replay filled", "as many again, replacing by priority")
 
 
 def resident() -> int:
@@ -82,27 +73,26 @@ def make_replay(config: Config, rng: np.random.Generator) -> DpsrReplay:
 
 
 def wear(actor: Actor) -> None:
-    """Start so many games that the emulator is as it is in the middle of a long run."""
+    """Start so many games that nothing of the emulator's first one is left."""
     env = actor.envs[0]
     for seed in range(WEAR):
         env.env.reset(seed=seed)
     env.reset()
 
 
-def measure(worn: bool, phases: Sequence[str]) -> dict[str, dict[str, int]]:
+def measure() -> dict[str, dict[str, int]]:
     """Insert as many transitions as there is room for, once for each phase; the figures after each."""
     rng = np.random.default_rng(1)
     config = load_config("atari/breakout", overrides=OVERRIDES)
     actor = make_actor(config)
-    if worn:
-        wear(actor)
+    wear(actor)
     small = load_config("atari/breakout", overrides=[*OVERRIDES, f"replay.capacity={WARM_UP // 2}"])
     play(actor, make_replay(small, rng), WARM_UP, rng)
 
     before = resident()
     replay = make_replay(config, rng)
     figures = {}
-    for phase in phases:
+    for phase in PHASES:
         play(actor, replay, TRANSITIONS, rng)
         growth = resident() - before
         pieces, content = stored_pieces(replay)
@@ -119,10 +109,7 @@ def row(words: str, figures: dict[str, int]) -> list[str]:
 def main() -> int:
     options = parse_options(__doc__)
     report = Report("memory")
-    spawn = multiprocessing.get_context("spawn")
-    for worn, phases in SERIES:
-        with spawn.Pool(1) as pool:
-            report.figures |= pool.apply(measure, (worn, phases))
+    report.figures |= measure()
     rows = [row(words, figures) for words, figures in report.figures.items()]
     rows.append(["plain uint8 arrays (computed)", f"{PLAIN * TRANSITIONS / 1e6:,.1f}", f"{PLAIN:,}", "1.0", "", ""])
     columns = ("", "resident growth, MB", "bytes each", "times smaller", "frames and snapshots held", "their bytes, MB")
