@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import get_args
 
 from dpsr_apex import __version__
-
-METHODS = ("uniform", "per", "per_rank", "double", "dpsr")
+from dpsr_apex.config import Method
 
 EXAMPLES = """examples:
   dpsr-apex train cartpole --solo
@@ -96,7 +96,7 @@ def _add_train(train: argparse.ArgumentParser) -> None:
     train.add_argument("config", metavar="CONFIG", help="a TOML file, or the name of a shipped one (cartpole)")
     train.add_argument("--solo", action="store_true", help="actor, replay and learner in one process and one thread")
     train.add_argument("--actors", type=int, metavar="N", help="actor processes (not in this version: use --solo)")
-    train.add_argument("--method", choices=METHODS, help="the replay's method (replay.method)")
+    train.add_argument("--method", choices=get_args(Method), help="the replay's method (replay.method)")
     train.add_argument("--base", metavar="NAME", help="base settings: paper, released or apex")
     train.add_argument("--params", metavar="NAME", help="parameter set: best, second, third or dpsr0 to dpsr4")
     train.add_argument("--seed", type=int, metavar="S", help="the seed of everything random (run.seed)")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -106,11 +108,13 @@ def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
 
 def ensure_usable(config: Config) -> None:
     """Refuse, before anything is written, an environment that the run could not use."""
-    env = build_env(config, 0, training=True)
     try:
-        _try_out(env)
-    finally:
-        env.close()
+        env = _tried_out(config)
+    except UnusableEnvironment:
+        raise
+    except Exception as error:  # whatever a user's environment raises is the reason
+        remedy = "Mend it, or look closer with a debugger: its reset() and step() were called with random actions."
+        raise UnusableEnvironment(config.env.name, f"it raised {type(error).__name__}: {error}", remedy) from error
     if not config.replay.recycles:
         return
     if env.actions < 2:
@@ -119,14 +123,25 @@ def ensure_usable(config: Config) -> None:
     ensure_reentrant(config.env.name, config.env.arguments, config.env.stack)
 
 
-def _try_out(env: StackedEnv) -> None:
-    """Play a little: an environment checks what it says at every step."""
+def _tried_out(config: Config) -> StackedEnv:
+    """The environment after a little play, closed: what it says is checked at every step."""
+    env = build_env(config, 0, training=True)
     rng = np.random.default_rng(0)
-    for _ in range(TRIED_STEPS):
-        env.snapshot()
-        step = env.step(int(rng.integers(env.actions)))
-        if step.terminal or step.truncated:
-            env.reset()
+    try:
+        for _ in range(TRIED_STEPS):
+            env.snapshot()
+            step = env.step(int(rng.integers(env.actions)))
+            if step.terminal or step.truncated:
+                env.reset()
+    finally:
+        env.close()
+    return env
+
+
+def _command() -> str:
+    """The command as it can be typed again."""
+    name = Path(sys.argv[0]).name
+    return name if shutil.which(name) else sys.argv[0]
 
 
 def _write_config(config: Config, run: RunDirectory) -> None:
@@ -156,9 +171,9 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None) -> in
         view.note(f"curve {run.curve}")
         if training.finished:
             more = max(FULL_RUN, 2 * config.run.total_steps)
-            view.note(f"Finished. To go on to {more:,} steps: dpsr-apex resume {run.path} --steps {more}")
+            view.note(f"Finished. To go on to {more:,} steps: {_command()} resume {run.path} --steps {more}")
             return 0
-        view.note(f"Stopped at t = {training.solo.t:,}. To go on: dpsr-apex resume {run.path}")
+        view.note(f"Stopped at t = {training.solo.t:,}. To go on: {_command()} resume {run.path}")
         return interrupt.exit_code
 
 
@@ -170,7 +185,7 @@ def _checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:
     except DamagedCheckpoint as damage:
         if damage.offered is None:
             raise
-        remedy = f"To go on from there: dpsr-apex resume {run.path} --checkpoint {damage.offered}"
+        remedy = f"To go on from there: {_command()} resume {run.path} --checkpoint {damage.offered}"
         raise RunDirectoryError(f"{damage} {remedy}") from damage
     if found is None:
         raise RunDirectoryError(f"{run.path} has no checkpoint yet: start it again with its config {run.config}")
