@@ -203,11 +203,6 @@ class PriorityTrees:
         """The greatest priority stored, 0 when nothing is."""
         return float(self.nodes[GREATEST, self.levels[-1]])
 
-    @property
-    def least(self) -> float:
-        """The least priority stored, infinite when nothing is."""
-        return float(self.nodes[LEAST, self.levels[-1]])
-
     def set(self, slots: Slots, priorities: NDArray[np.float64]) -> None:
         """Give many slots their priorities; of a slot named twice the last one counts."""
         set_priorities(self.nodes, self.levels, slots, priorities, self.alpha, self.gamma)

@@ -81,10 +81,6 @@ class Interval:
         self._totals[name] = self._totals.get(name, 0.0) + float(value)
         self._counts[name] = self._counts.get(name, 0) + 1
 
-    def count(self, name: str) -> int:
-        """How many values of `name` came since the last `drain`."""
-        return self._counts.get(name, 0)
-
     def drain(self) -> dict[str, float]:
         """The mean of each name that had a value; begins a new interval."""
         means = {name: total / self._counts[name] for name, total in self._totals.items()}

@@ -147,12 +147,12 @@ def test_of_a_slot_named_twice_the_last_priority_counts() -> None:
     trees.set(np.array([3, 5, 3]), np.array([2.0, 4.0, 8.0]))
     assert trees.priorities.tolist() == [1, 1, 1, 8, 1, 4, 1, 1, 1]
     assert trees.greatest == 8.0
-    assert trees.least == 1.0
+    assert trees.nodes[LEAST, trees.levels[-1]] == 1.0
 
 
 def test_least_and_greatest_of_empty_trees() -> None:
     trees = PriorityTrees(9, 1.0, 1.0)
-    assert (trees.least, trees.greatest) == (np.inf, 0.0)
+    assert (trees.nodes[LEAST, trees.levels[-1]], trees.greatest) == (np.inf, 0.0)
 
 
 @pytest.mark.parametrize(
