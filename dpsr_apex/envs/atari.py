@@ -35,7 +35,7 @@ ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 class Atari(gymnasium.Env[Seen, Any]):
-    """One game. In training a lost life ends an episode (the next `reset` plays on) and rewards are clipped to signs.
+    """One game. A lost life ends an episode, and the next `reset` plays on; in training rewards are clipped to signs.
 
     `info["score"]` is the step's unclipped reward; `info["game_over"]` is True only where the whole game has ended.
     """
@@ -89,7 +89,7 @@ class Atari(gymnasium.Env[Seen, Any]):
         over = self._ale.game_over(with_truncation=False)
         truncated = self._ale.game_truncated()
         # Some games show 0 lives for a while before they are over: only the game itself ends the last life.
-        self._life_lost = self._training and 0 < lives < self._lives and not (over or truncated)
+        self._life_lost = 0 < lives < self._lives and not (over or truncated)
         self._lives = lives
         info = {"score": score, "game_over": over or truncated, "lives": lives}
         reward = float(np.sign(score)) if self._training else score

@@ -21,7 +21,7 @@ def make_env(name: str, arguments: Mapping[str, Any] | None = None, training: bo
 
     An ALE game ("Breakout"), "Corridor", a shipped control task ("CartPole-v1"), "package.module:Class" (the current
     directory is importable), or any registered Gymnasium id, which is usable but cannot be re-entered. `training`
-    concerns Atari: clipped rewards, and episodes that end with a life.
+    concerns Atari, whose rewards are clipped then.
     """
     given = dict(arguments or {})
     try:

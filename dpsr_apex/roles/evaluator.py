@@ -90,5 +90,5 @@ def _play(
         if step.game_over or step.truncated:
             return score, length + 1
         if step.terminal:
-            env.reset()  # a lost life: the game plays on
+            env.reset()  # a lost life: the game plays on, opened by FIRE where training opened it so
     return score, config.evaluation.max_steps
