@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import signal
 import subprocess
@@ -198,8 +199,8 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_continues(run: Pa
     (line,) = refused.stderr.splitlines()
     assert "the checksum of replay.safetensors is not what manifest.json says" in line
     assert contents(run) == before
-    offered = line.partition("To go on from there: dpsr-apex ")[2].split(" ")
-    assert main(offered) == 0
+    (offered,) = re.findall(r"To go on from there: \S*dpsr-apex (.*)", line)
+    assert main(offered.split()) == 0
     assert fingerprint(run / "metrics.jsonl") == fingerprint(finished / "metrics.jsonl")
     whole = newest_checkpoint(run / "checkpoints")
     assert whole is not None
@@ -381,7 +382,8 @@ def test_a_signal_saves_and_ends_and_the_run_can_go_on(number: signal.Signals, c
     found = newest_checkpoint(workplace / "run" / "checkpoints")
     assert found is not None
     assert found.t >= 60
-    assert f"Stopped at t = {found.t:,}. To go on: dpsr-apex resume run" in said
+    assert f"Stopped at t = {found.t:,}. To go on: " in said
+    assert "dpsr-apex resume run" in said
     assert (workplace / "run" / "curve.png").exists()
     assert main(["resume", "run", "--steps", str(found.t + 90)]) == 0
     assert read_metrics(workplace / "run" / "metrics.jsonl")[-1]["t"] == found.t + 90

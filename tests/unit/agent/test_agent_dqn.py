@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 (the name that everybody knows it 
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpsr_apex.agent.dqn import DqnAgent, Experience, choose_device, huber, set_threads
+from dpsr_apex.agent.dqn import DeviceError, DqnAgent, Experience, choose_device, huber, set_threads
 from dpsr_apex.agent.network import DuelingNetwork
 from dpsr_apex.config import LearnerConfig
 
@@ -312,7 +312,7 @@ def test_a_small_regression_is_learnt() -> None:
 def test_cuda_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto").type == choose_device("cpu").type == "cpu"
-    with pytest.raises(RuntimeError, match=r"learner\.device = 'cuda', but torch finds no GPU"):
+    with pytest.raises(DeviceError, match=r"learner\.device = 'cuda', but torch finds no GPU"):
         choose_device("cuda")
 
 
