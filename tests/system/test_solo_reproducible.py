@@ -239,6 +239,6 @@ def test_cartpole_is_learnt(tmp_path: Path) -> None:
     config = load_config("cartpole", overrides=["run.threads=1", "learner.device=cpu"])
     assert config.run.total_steps == 50_000
     finish(config, tmp_path / "run")
-    (evaluation,) = read_metrics(tmp_path / "run" / "evaluations.jsonl")
-    assert evaluation["games"] == 20
+    evaluation = read_metrics(tmp_path / "run" / "evaluations.jsonl")[-1]
+    assert (evaluation["t"], evaluation["games"]) == (50_000, 20)
     assert evaluation["mean"] >= 195
