@@ -52,7 +52,8 @@ def _convolutions(observation_shape: Sequence[int]) -> tuple[nn.Sequential, int]
         layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
         channels = filters
         height, width = ((side - kernel) // stride + 1 for side in (height, width))
-    torso = nn.Sequential(*layers, nn.Flatten()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    torso = nn.Sequential(*layers, nn.Flatten())
+    torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave this form out
     return torso, channels * height * width
 
 

@@ -212,7 +212,7 @@ def _recorder(config: Config, path: Path | None) -> Iterator[Show | None]:
     env = build_env(config, 0, training=False)
     try:
         picture = env.render()
-    except (AttributeError, NotImplementedError):
+    except (AttributeError, NotImplementedError):  # an environment of the user's that cannot draw itself
         picture = None
     finally:
         env.close()

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, Self, SupportsFloat
 
 import numpy as np
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
-from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
-from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.state import State

@@ -57,8 +57,8 @@ class Forgetful(Line):
 class NoWayBack(Line):
     """Has neither snapshot() nor restore()."""
 
-    snapshot = None  # type: ignore[assignment]
-    restore = None  # type: ignore[assignment]
+    snapshot = None  # type: ignore[assignment]  # takes away what Line has
+    restore = None  # type: ignore[assignment]  # likewise
 
 
 class NanReward(Line):

@@ -138,7 +138,7 @@ def test_the_gradient_is_autograds_of_the_naive_loss(shape: tuple[int, ...]) -> 
     config = replace(CONFIG, gradient_clip=1e9)
     agent, batch = new_agent(config, shape), experience(shape=shape)
     online, target = networks(agent, shape)
-    naive_loss(online, target, batch, weights()).backward()  # type: ignore[no-untyped-call]
+    naive_loss(online, target, batch, weights()).backward()  # type: ignore[no-untyped-call]  # untyped in torch
     found = step_of(agent, batch, weights())
     for name, parameter in online.named_parameters():
         assert parameter.grad is not None
@@ -154,7 +154,7 @@ def test_updates_are_those_of_plain_clipping_and_plain_adam(shape: tuple[int, ..
         batch = experience(shape=shape, seed=seed)
         loss = naive_loss(online, target, batch, weights())
         adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         norm = nn.utils.clip_grad_norm_(online.parameters(), config.gradient_clip)
         adam.step()
         update = agent.update(batch, weights())

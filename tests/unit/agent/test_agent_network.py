@@ -72,5 +72,5 @@ def test_a_shift_of_all_advantages_changes_no_q_value() -> None:
     network, observations = vector_network(), torch.randn(3, 2, 3)
     before = network(observations)
     with torch.no_grad():
-        network.advantage[-1].bias.add_(7.0)  # type: ignore[operator]
+        network.advantage[-1].bias.add_(7.0)  # type: ignore[operator]  # the last layer is Linear
     torch.testing.assert_close(network(observations), before)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
+from tensorboard.backend.event_processing.event_accumulator import (
     EventAccumulator,
 )
 
