@@ -71,6 +71,7 @@ class ActorConfig:
     exploration: Schedule = field(default=Schedule(1.0, 0.02, over=0.1))  # epsilon(t)
     environments: int = 1  # stepped side by side by one actor
     n_steps: int = 1  # of the return stored with each transition
+    ladder: bool = False  # as in Ape-X: environment i of all n keeps epsilon = 0.4 ** (1 + 7 i / (n - 1))
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class LearnerConfig:
     batch_size: int = 32  # k
     learning_rate: float = 0.0005  # eta
     discount: float = 1.0  # of future reward, per environment step
-    steps_per_update: int = 1  # F_s, transitions
+    steps_per_update: int = 1  # F_s, transitions; 0 = free running, as in Ape-X, where nobody waits
     target_period: int = 500  # F_t, transitions
     learning_starts: int = 1_000  # transitions before the first update
     gradient_clip: float = 10.0  # greatest norm of a gradient
@@ -97,6 +98,20 @@ class EvaluationConfig:
     episodes: int = 10
     epsilon: float = 0.001
     max_steps: int = 27_000  # of one game, in agent steps: an agent that hangs must not hang the evaluation
+
+
+@dataclass(frozen=True)
+class SystemConfig:
+    """How the processes of a run work together; a single process reads none of it but `actors`."""
+
+    actors: int | None = None  # processes of this machine; 0 = all in one process, None = what there is room for
+    chunk: int = 50  # transitions that an actor sends at a time
+    window: int = 4  # chunks of one actor that may be on their way; then it waits for the replay
+    weights_period: int = 100  # steps of an actor between two questions for newer weights
+    prefetch: int = 4  # batches that the learner asks for ahead
+    rate_tolerance: int = 200  # transitions by which insertion may run ahead of the updates that it is owed
+    recycle_deadline: float = 10.0  # seconds until a recycling round ends with what has arrived
+    lease: float = 10.0  # seconds of silence after which a process counts as gone
 
 
 @dataclass(frozen=True)
@@ -121,6 +136,7 @@ class Config:
     learner: LearnerConfig = LearnerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     run: RunConfig = RunConfig()
+    system: SystemConfig = SystemConfig()
 
 
 class ConfigError(ValueError):
@@ -194,7 +210,7 @@ RANGES: Final[dict[str, Range]] = {
     "learner.batch_size": _ONE_OR_MORE,
     "learner.learning_rate": _POSITIVE,
     "learner.discount": _UNIT,
-    "learner.steps_per_update": _ONE_OR_MORE,
+    "learner.steps_per_update": _ZERO_OR_MORE,
     "learner.target_period": _ONE_OR_MORE,
     "learner.learning_starts": _ONE_OR_MORE,
     "learner.gradient_clip": _POSITIVE,
@@ -210,6 +226,14 @@ RANGES: Final[dict[str, Range]] = {
     "run.checkpoint_period": _ZERO_OR_MORE,
     "run.checkpoints_kept": _ONE_OR_MORE,
     "run.threads": _ONE_OR_MORE,
+    "system.actors": _ZERO_OR_MORE,
+    "system.chunk": Range(1, 10_000),
+    "system.window": Range(1, 100),
+    "system.weights_period": _ONE_OR_MORE,
+    "system.prefetch": Range(1, 100),
+    "system.rate_tolerance": _ONE_OR_MORE,
+    "system.recycle_deadline": _POSITIVE,
+    "system.lease": Range(1),
 }
 
 # The first setting may not be greater than the second.
@@ -329,3 +353,6 @@ def _conflicts(config: Config, values: dict[str, Any]) -> Iterator[Fault]:
             "at least 2, because one of a round's slots goes to the new transition (replay.recycle_period = 0: off)"
         )
         yield Fault("replay.recycle_candidates", replay.recycle_candidates, allowed)
+    if config.system.actors == 0 and config.learner.steps_per_update == 0:
+        allowed = "at least 1 in a single process (system.actors = 0): free running needs processes of their own"
+        yield Fault("learner.steps_per_update", 0, allowed)

@@ -49,7 +49,19 @@ def load_config(
     written as in TOML, where a bare word is text. Raises a ConfigError for whatever cannot be run.
     """
     path = _find(source)
-    table = _read_toml(path)
+    return _load(_read_toml(path), path, base, params, overrides)
+
+
+def parse_config(text: str, origin: str) -> Config:
+    """The checked configuration that `dump_config` wrote as `text`, which came from `origin`."""
+    try:
+        table = tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{origin}: not valid TOML: {error}") from error
+    return _load(table, Path(origin), None, None, ())
+
+
+def _load(table: dict[str, Any], path: Path, base: str | None, params: str | None, overrides: Sequence[str]) -> Config:
     sets = _sets(table, path)
     layers = []
     base = base if base is not None else table.get("base")

@@ -6,6 +6,8 @@ messages go is not its business.
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,12 +16,15 @@ from numpy.typing import NDArray
 
 from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.config import Config
+from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.experience import inflate
 from dpsr_apex.roles.n_step import Arrived, NStep, Start
 from dpsr_apex.state import State, join, split
 from dpsr_apex.wire.messages import Insert, Inserted, Recycle, Recycled
+
+log = logging.getLogger(__name__)
 
 
 class Game(NamedTuple):
@@ -48,11 +53,20 @@ class Actor:
         self._agent = agent
         self._recycler = recycler
         self._games: list[Game] = []
+        self._rungs = ladder(0, len(envs))
+
+    def stand_on(self, index: int, actors: int) -> None:
+        """Be actor `index` of so many, for a ladder of exploration; one that is more than planned shares a rung."""
+        count = len(self.envs)
+        self._rungs = ladder(index % actors * count, actors * count)[:count]
 
     @property
-    def epsilon(self) -> float:
-        """The share of random actions now."""
-        return self._config.actor.exploration.at(self.t, self._config.run.total_steps)
+    def epsilons(self) -> NDArray[np.float64]:
+        """The share of random actions now, in each environment."""
+        if self._config.actor.ladder:
+            return self._rungs
+        epsilon = self._config.actor.exploration.at(self.t, self._config.run.total_steps)
+        return np.full(len(self.envs), epsilon)
 
     def step(self) -> Insert | None:
         """One step in every environment; None when no transition has gone its n steps yet."""
@@ -70,16 +84,15 @@ class Actor:
 
     def recycle(self, message: Recycle) -> Recycled:
         """Re-enter the state of each candidate, act anew, and score what happened by the newest networks."""
+        recycling = self.begin_recycling(message)
+        while (answer := recycling.advance()) is None:
+            pass
+        return answer
+
+    def begin_recycling(self, message: Recycle) -> Recycling:
+        """The same candidate by candidate, so that it can be done between steps."""
         assert self._recycler is not None, "asked to recycle without an environment for it"
-        actions = self._other_actions(message)
-        arrived = [
-            self._re_enter(self._recycler, Start(candidate.s_tm1, action, candidate.snapshot))
-            for candidate, action in zip(message.candidates, actions.tolist(), strict=True)
-        ]
-        transitions = _transitions(arrived)
-        identities = np.array([candidate.identity for candidate in message.candidates], dtype=np.int64)
-        td_errors = self._agent.td_errors(inflate(transitions, self._recycler.codec))
-        return Recycled(message.round_number, identities, transitions, td_errors)
+        return Recycling(message, self._other_actions(message), self._agent, self._recycler)
 
     def save(self) -> State:
         """Everything that the next steps depend on, the environments themselves included."""
@@ -115,7 +128,7 @@ class Actor:
 
     def _choose_actions(self) -> NDArray[np.int64]:
         """Greedy, but for a share epsilon of random ones."""
-        explore = self.rng.random(len(self.envs)) < self.epsilon
+        explore = self.rng.random(len(self.envs)) < self.epsilons
         actions = self.rng.integers(self.envs[0].actions, size=len(self.envs))
         if explore.all():
             return actions
@@ -140,18 +153,56 @@ class Actor:
     def _other_actions(self, message: Recycle) -> NDArray[np.int64]:
         """What the newest network would do in each state; where that was done already, any other action."""
         assert self._recycler is not None
-        stored = np.array([candidate.a_tm1 for candidate in message.candidates], dtype=np.int64)
-        states = self._recycler.codec.inflate_stacks([candidate.s_tm1 for candidate in message.candidates])
-        greedy = self._agent.act(states)
+        stored = message.starts.a_tm1
+        greedy = self._agent.act(self._recycler.codec.inflate_stacks(message.starts.s_tm1))
         others = self.rng.integers(self._recycler.actions - 1, size=len(stored))
         others += others >= stored
         return np.where(greedy == stored, others, greedy)
 
-    @staticmethod
-    def _re_enter(env: StackedEnv, start: Start) -> Arrived:
-        env.restore(start.snapshot, start.stack)
-        step = env.step(start.action)
-        return Arrived(start, step.reward, env.stack, step.terminal, n_steps=1)
+
+class Recycling:
+    """One request to recycle, on its way: `advance` re-enters the next state, and gives the answer after the last."""
+
+    def __init__(self, message: Recycle, actions: NDArray[np.int64], agent: DqnAgent, env: StackedEnv) -> None:
+        starts = zip(message.starts.s_tm1, actions.tolist(), message.starts.snapshots, strict=True)
+        self._pending = deque(zip(message.identities.tolist(), map(Start._make, starts), strict=True))
+        self._message = message
+        self._agent = agent
+        self._env = env
+        self._entered: list[int] = []
+        self._arrived: list[Arrived] = []
+        self._failed: list[int] = []
+
+    def advance(self) -> Recycled | None:
+        """One more candidate; None while there are others."""
+        if self._pending:
+            identity, start = self._pending.popleft()
+            try:
+                arrived = self._re_enter(start)
+            except DamagedSnapshot as damage:
+                log.warning("transition %d cannot be re-entered: %s", identity, damage)
+                self._failed.append(identity)
+            else:
+                self._entered.append(identity)
+                self._arrived.append(arrived)
+        return None if self._pending else self._answer()
+
+    def _re_enter(self, start: Start) -> Arrived:
+        self._env.restore(start.snapshot, start.stack)
+        step = self._env.step(start.action)
+        return Arrived(start, step.reward, self._env.stack, step.terminal, n_steps=1)
+
+    def _answer(self) -> Recycled:
+        transitions = _transitions(self._arrived)
+        td_errors = self._agent.td_errors(inflate(transitions, self._env.codec)) if self._arrived else np.zeros(0)
+        return Recycled(
+            self._message.era,
+            self._message.round_number,
+            np.array(self._entered, dtype=np.int64),
+            transitions,
+            td_errors,
+            np.array(self._failed, dtype=np.int64),
+        )
 
 
 def _transitions(arrived: Sequence[Arrived]) -> Transitions:
@@ -164,3 +215,8 @@ def _transitions(arrived: Sequence[Arrived]) -> Transitions:
         n_steps=np.array([one.n_steps for one in arrived], dtype=np.uint8),
         snapshots=[one.start.snapshot for one in arrived],
     )
+
+
+def ladder(first: int, count: int) -> NDArray[np.float64]:
+    """Ape-X's exploration of environments `first` to the last of `count`: each keeps its own epsilon."""
+    return 0.4 ** (1 + 7 * np.arange(first, count) / max(count - 1, 1))

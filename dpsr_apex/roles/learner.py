@@ -29,10 +29,10 @@ class Learner:
         update = self.agent.update(inflate(batch.transitions, self._codec), batch.weights)
         self.updates += 1
         period = self._config.target_period
-        if batch.t // period > self.target_synced_at // period:
+        if batch.t // period != self.target_synced_at // period:  # less after the replay went back to a checkpoint
             self.agent.sync_target()
             self.target_synced_at = batch.t
-        return Priorities(batch.identities, update.td_errors), update
+        return Priorities(batch.era, batch.identities, update.td_errors), update
 
     def save(self) -> State:
         """Both networks, the optimizer and the counters."""

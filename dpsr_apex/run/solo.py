@@ -32,7 +32,7 @@ class Solo:
         self.agent = build_agent(config, recycler, agent_seed)
         self.actor = Actor(config, self.agent, envs, recycler, np.random.default_rng(actor_seed))
         replay = DpsrReplay(config.replay, config.run.total_steps, np.random.default_rng(replay_seed))
-        self.replay = ReplayServer(replay, config.learner)
+        self.replay = ReplayServer(replay, config)
         self.learner = Learner(config.learner, self.agent, recycler.codec)
 
     @property
@@ -52,7 +52,10 @@ class Solo:
         inserted, rounds = self.replay.insert(insert)
         self.actor.inserted(inserted)
         for recycle in rounds:
-            self.replay.recycled(self.actor.recycle(recycle))
+            recycled = self.actor.recycle(recycle)
+            self.replay.recycled(recycled)
+            if recycled.failed.size:
+                self.replay.replay.expire(recycle.round_number)
         return self._learn()
 
     def _learn(self) -> list[Update]:

@@ -146,7 +146,7 @@ class Training:
             "return_best": self._diary.best_return,
             "game_steps_mean": means.get("game_steps"),
             "evaluation_mean": self._diary.evaluation_mean,
-            "epsilon": self.solo.actor.epsilon,
+            "epsilon": float(self.solo.actor.epsilons.mean()),
             "alpha": config.replay.alpha.at(t, total),
             "beta": config.replay.bias_annealing.at(t, total),
             "gamma": config.replay.replacing_exponent.at(t, total),

@@ -215,7 +215,7 @@ def test_a_recycling_round_in_solo_is_algorithm_1(env: EnvConfig, at_max: bool, 
     t = 100
 
     # Observe s_t, r_t after the action that was chosen with epsilon(t - 1), and assemble the new experience.
-    explores = before.actor_rng.random(1)[0] < solo.actor.epsilon
+    explores = before.actor_rng.random(1)[0] < solo.actor.epsilons[0]
     random_action = int(before.actor_rng.integers(2, size=1)[0])
     action = random_action if explores else int(greedy(before.weights, before.frames[np.newaxis])[0])
     newcomer = (before.frames[-1], action, *step_by_hand(env, before.snapshot, before.frames, action))

@@ -93,7 +93,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"learner.batch_size": 0}, "learner.batch_size = 0: at least 1"),
     ({"learner.learning_starts": 0}, "learner.learning_starts = 0: at least 1"),
     ({"run.total_steps": 999}, "learner.learning_starts = 1000: at most run.total_steps (999)"),
-    ({"learner.steps_per_update": 0}, "learner.steps_per_update = 0: at least 1"),
+    ({"learner.steps_per_update": -1}, "learner.steps_per_update = -1: at least 0"),
+    (
+        {"learner.steps_per_update": 0, "system.actors": 0},
+        "learner.steps_per_update = 0: at least 1 in a single process",
+    ),
     ({"learner.target_period": 0}, "learner.target_period = 0: at least 1"),
     ({"learner.hidden": ()}, "learner.hidden = (): a list of one or more integers"),
     ({"learner.hidden": (64, 0)}, "learner.hidden[1] = 0: at least 1"),
@@ -161,7 +165,7 @@ def test_settings_names_every_leaf_of_the_tree() -> None:
     values = settings(Config())
     assert values.keys() == KINDS.keys()
     assert values["replay.capacity"] == 50_000
-    assert len(values) == 38
+    assert len(values) == 47
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from dpsr_apex.config import ActorConfig, Config, EnvConfig, ReplayConfig, RunCo
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.actor import Actor, Game
 from dpsr_apex.state import State
-from dpsr_apex.wire.messages import Candidate, Insert, Inserted, Recycle
+from dpsr_apex.wire.messages import Insert, Inserted, Recycle
 
 ACTIONS = 4
 
@@ -125,10 +126,10 @@ def flat(messages: Sequence[Insert]) -> list[tuple[Any, ...]]:
 
 def test_epsilon_follows_the_clock_that_it_was_told() -> None:
     actor = build(epsilon=Schedule(1.0, 0.02, over=0.1))
-    assert actor.epsilon == 1.0
+    assert actor.epsilons.tolist() == [1.0]
     for t, expected in ((50, 0.51), (100, 0.02), (900, 0.02)):
         actor.inserted(Inserted(t))
-        assert actor.epsilon == pytest.approx(expected)
+        assert actor.epsilons == pytest.approx(expected)
 
 
 def test_the_share_of_explored_actions_is_epsilon_and_they_are_uniform() -> None:
@@ -190,26 +191,33 @@ def test_the_actors_own_td_errors_travel_only_when_they_are_wanted() -> None:
     assert message.td_errors.tolist() == [message.transitions.r_t[0] + 1000]
 
 
-def candidates(actor: Actor, stored: Sequence[int]) -> list[Candidate]:
-    """States to enter again: place 10 i after i % 5 steps, where `stored[i]` was done."""
+def request(actor: Actor, stored: Sequence[int], places: Sequence[tuple[int, int]] | None = None) -> Recycle:
+    """Ask to enter `places` again (place 10 i after i % 5 steps), where `stored[i]` was done."""
     squeeze = actor.envs[0].codec.squeeze
-    return [
-        Candidate(7 * i, (squeeze(np.array([10 * i, i % 5], np.float32)),), action, f"{10 * i},{i % 5}".encode())
-        for i, action in enumerate(stored)
-    ]
+    places = places or [(10 * i, i % 5) for i in range(len(stored))]
+    starts = Transitions(
+        s_tm1=[(squeeze(np.array(place, np.float32)),) for place in places],
+        a_tm1=np.array(stored),
+        r_t=np.zeros(len(stored), np.float32),
+        s_t=[()] * len(stored),
+        terminal=np.zeros(len(stored), np.bool_),
+        n_steps=np.ones(len(stored), np.uint8),
+        snapshots=[f"{place},{steps}".encode() for place, steps in places],
+    )
+    return Recycle(3, 5, 7 * np.arange(len(stored)), starts)
 
 
 def test_recycling_enters_the_stored_state_and_takes_the_greedy_action() -> None:
     actor = build(Fixed(wanted=2), epsilon=1.0)  # exploration has no say here
-    asked = candidates(actor, [0, 1, 3, 0, 1, 3])
+    asked = request(actor, [0, 1, 3, 0, 1, 3])
     before = actor.save()
-    answer = actor.recycle(Recycle(5, asked))
-    assert answer.round_number == 5
+    answer = actor.recycle(asked)
+    assert (answer.era, answer.round_number) == (3, 5)
     assert answer.identities.tolist() == [0, 7, 14, 21, 28, 35]
     recycled, codec = answer.transitions, actor.envs[0].codec
     assert recycled.a_tm1.tolist() == [2] * 6
-    assert recycled.s_tm1 == [candidate.s_tm1 for candidate in asked]
-    assert recycled.snapshots == [candidate.snapshot for candidate in asked]
+    assert recycled.s_tm1 == asked.starts.s_tm1
+    assert recycled.snapshots == asked.starts.snapshots
     assert recycled.r_t.tolist() == [10 * i + 3 for i in range(6)]
     ends = [codec.inflate_stack(end)[-1].tolist() for end in recycled.s_t]
     assert ends == [[10 * i + 3, i % 5 + 1] for i in range(6)]
@@ -224,16 +232,14 @@ def test_recycling_enters_the_stored_state_and_takes_the_greedy_action() -> None
 
 def test_a_recycled_end_is_an_end() -> None:
     actor = build()
-    squeeze = actor.envs[0].codec.squeeze
-    last = Candidate(1, (squeeze(np.array([50, 5], np.float32)),), 0, b"50,5")
-    again = Candidate(2, (squeeze(np.array([50, 2], np.float32)),), 0, b"50,2")
-    assert actor.recycle(Recycle(0, [last, again])).transitions.terminal.tolist() == [True, False]
+    answer = actor.recycle(request(actor, [0, 0], [(50, 5), (50, 2)]))
+    assert answer.transitions.terminal.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("stored", range(ACTIONS))
 def test_where_the_greedy_action_was_done_already_any_other_is_taken_alike(stored: int) -> None:
     actor = build(Fixed(wanted=stored))
-    taken = Counter(actor.recycle(Recycle(0, candidates(actor, [stored] * 3000))).transitions.a_tm1.tolist())
+    taken = Counter(actor.recycle(request(actor, [stored] * 3000)).transitions.a_tm1.tolist())
     assert taken[stored] == 0
     for other in {0, 1, 2, 3} - {stored}:
         assert abs(taken[other] / 3000 - 1 / 3) < 5 * np.sqrt(2 / 9 / 3000)
@@ -248,7 +254,7 @@ def test_one_that_is_saved_and_loaded_goes_on_bit_for_bit(n_steps: int) -> None:
     assert other.t == actor.t
     assert flat(steps(other, 25, other.t)) == flat(steps(actor, 25, actor.t))
     assert other.drain_games() == actor.drain_games() != []
-    message = Recycle(0, candidates(actor, [2] * 20))
+    message = request(actor, [2] * 20)
     np.testing.assert_array_equal(actor.recycle(message).transitions.a_tm1, other.recycle(message).transitions.a_tm1)
 
 

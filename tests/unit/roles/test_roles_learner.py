@@ -34,7 +34,7 @@ def batch(t: int, rows: int = 4) -> Batch:
         n_steps=rng.integers(1, 4, size=rows).astype(np.uint8),
         snapshots=[b"x"] * rows,
     )
-    return Batch(t, rng.integers(1000, size=rows), rng.random(rows).astype(np.float32), transitions)
+    return Batch(0, t, rng.integers(1000, size=rows), rng.random(rows).astype(np.float32), transitions)
 
 
 def build(target_period: int = 10, seed: int = 0) -> Learner:

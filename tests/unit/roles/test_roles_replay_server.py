@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsr_apex.config import LearnerConfig, ReplayConfig
+from dpsr_apex.config import Config, LearnerConfig, ReplayConfig
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.replay_server import ReplayServer
@@ -34,7 +34,7 @@ def transitions(count: int) -> Transitions:
 def server(learning_starts: int = 8, steps_per_update: int = 1, method: str = "per") -> ReplayServer:
     config = ReplayConfig(**{**REPLAY.__dict__, "method": method})
     learner = LearnerConfig(batch_size=2, learning_starts=learning_starts, steps_per_update=steps_per_update)
-    return ReplayServer(DpsrReplay(config, 1000, np.random.default_rng(0)), learner)
+    return ReplayServer(DpsrReplay(config, 1000, np.random.default_rng(0)), Config(learner=learner))
 
 
 def drain(replay: ReplayServer) -> int:
@@ -60,7 +60,7 @@ def test_batches_follow_the_transitions_however_they_arrive(
         assert inserted.t == replay.replay.t
         assert not rounds
         given_out += drain(replay)
-        assert given_out == replay.batches == due_one_by_one(replay.replay.t, learning_starts, steps_per_update)
+        assert given_out == replay.rate.batches == due_one_by_one(replay.replay.t, learning_starts, steps_per_update)
 
 
 def test_a_learner_that_is_late_gets_every_batch_that_is_due() -> None:
@@ -79,7 +79,7 @@ def test_a_batch_carries_the_clock_and_whole_transitions() -> None:
     stored = replay.replay.read(batch.identities)
     assert (batch.transitions.s_tm1, batch.transitions.s_t) == (stored.s_tm1, stored.s_t)
     np.testing.assert_array_equal(batch.transitions.r_t, stored.r_t)
-    replay.priorities(Priorities(batch.identities, np.array([3.0, 4.0])))
+    replay.priorities(Priorities(0, batch.identities, np.array([3.0, 4.0])))
     assert replay.replay.priorities.max() == 4.0 + REPLAY.priority_floor
 
 
@@ -89,12 +89,15 @@ def test_a_round_is_asked_for_with_all_that_an_actor_needs(at_once: int) -> None
     replay.insert(Insert(transitions(24), None))
     stored = {name: replay.replay.read(np.array([name])) for name in replay.replay.identities.tolist()}
     _, (request,) = replay.insert(Insert(transitions(at_once), None))
-    assert len({candidate.identity for candidate in request.candidates}) == 3
-    for candidate in request.candidates:
-        row = stored[candidate.identity]
-        assert (candidate.s_tm1, candidate.a_tm1, candidate.snapshot) == (row.s_tm1[0], row.a_tm1[0], row.snapshots[0])
-    identities = np.array([candidate.identity for candidate in request.candidates])
-    replay.recycled(Recycled(request.round_number, identities, transitions(3), np.array([2.0, 1.0, 3.0])))
+    assert len(set(request.identities.tolist())) == 3
+    for row, name in enumerate(request.identities.tolist()):
+        start, kept = request.starts.rows(row, row + 1), stored[name]
+        assert (start.s_tm1, start.a_tm1, start.snapshots) == (kept.s_tm1, kept.a_tm1, kept.snapshots)
+    errors = np.array([2.0, 1.0, 3.0])
+    stale = Recycled(1, request.round_number, request.identities, transitions(3), errors, np.zeros(0, np.int64))
+    replay.recycled(stale)
+    assert replay.replay.counters.rounds_closed == 0, "of another life of the replay"
+    replay.recycled(stale._replace(era=0))
     assert replay.replay.counters.rounds_closed == 1
     assert replay.replay.check_valid() == (True, "")
 
