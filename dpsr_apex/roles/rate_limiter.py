@@ -57,8 +57,8 @@ class RateLimiter:
         """What the actors are waiting for, when they may not insert."""
         owed = self.batches_due(t) - self.batches
         return (
-            f"The actors wait for the learner: {owed:,} updates are owed at t = {t:,}, and at most {self._backlog:,} may "
-            f"be (learner.steps_per_update = {self.steps_per_update}, system.rate_tolerance = {self._tolerance})"
+            f"The actors wait for the learner: {owed:,} updates are owed at t = {t:,}, and {self._backlog:,} may be "
+            f"(learner.steps_per_update = {self.steps_per_update}, system.rate_tolerance = {self._tolerance})"
         )
 
     def save(self) -> State:

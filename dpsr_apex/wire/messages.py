@@ -82,7 +82,7 @@ class Priorities(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """anyone -> replay: what is run here?"""
+    """anyone -> replay: tell me what is run here."""
 
 
 class Terms(NamedTuple):
@@ -175,14 +175,14 @@ class Chunk(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """replay -> actor: every chunk before `sequence` is settled, for good; `sequence` is expected next or on its way."""
+    """replay -> actor: every chunk before `sequence` is settled, for good."""
 
     sequence: int
     t: int
 
 
 class WeightsRequest(NamedTuple):
-    """actor or evaluator -> learner: is there something newer than these?"""
+    """actor or evaluator -> learner: give me what is newer than these."""
 
     version: int
     target_version: int
@@ -227,7 +227,7 @@ class LearnerState(NamedTuple):
 
 
 class StatsRequest(NamedTuple):
-    """anyone -> replay: how are things?"""
+    """anyone -> replay: tell me how things are."""
 
 
 class Stats(NamedTuple):
