@@ -32,6 +32,11 @@ class Evaluation(NamedTuple):
             "steps": self.steps,
         }
 
+    def summary(self) -> str:
+        """One line for a person."""
+        mean, median = np.mean(self.scores), np.median(self.scores)
+        return f"evaluation at t = {self.t:,}: mean {mean:.1f}, median {median:.1f} over {len(self.scores)} games"
+
 
 class EvaluationStopped(Exception):
     """It was asked to stop before all games had ended; there is no result."""

@@ -12,10 +12,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from numpy.typing import NDArray
 
+from dpsr_apex.config import Config
+from dpsr_apex.run.metrics import read_metrics
+from dpsr_apex.run.run_directory import RunDirectory
+
 Row = Mapping[str, Any]
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 _RETURN, _EVALUATION, _LOSS, _EPSILON, _FILL = "#2166ac", "#d6604d", "#7a5195", "#888888", "#2a9d4e"
+
+
+def draw_run(config: Config, run: RunDirectory) -> None:
+    """Draw the curve of a run from what is in its directory."""
+    title = f"{config.env.name}, {config.replay.method}, seed {config.run.seed}"
+    draw_curve(read_metrics(run.metrics), read_metrics(run.evaluations), run.curve, title)
 
 
 def draw_curve(rows: Sequence[Row], evaluations: Sequence[Row], path: Path, title: str) -> None:

@@ -76,14 +76,14 @@ class Interval:
         self._totals: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, name: str, value: SupportsFloat) -> None:
-        """Count one more value of `name`."""
-        self._totals[name] = self._totals.get(name, 0.0) + float(value)
-        self._counts[name] = self._counts.get(name, 0) + 1
+    def add(self, name: str, value: SupportsFloat, count: int = 1) -> None:
+        """Count one more value of `name`, or a mean of `count` values."""
+        self._totals[name] = self._totals.get(name, 0.0) + float(value) * count
+        self._counts[name] = self._counts.get(name, 0) + count
 
     def drain(self) -> dict[str, float]:
         """The mean of each name that had a value; begins a new interval."""
-        means = {name: total / self._counts[name] for name, total in self._totals.items()}
+        means = {name: total / self._counts[name] for name, total in self._totals.items() if self._counts[name]}
         self._totals.clear()
         self._counts.clear()
         return means

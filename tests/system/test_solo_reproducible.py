@@ -136,7 +136,7 @@ def finish_in_pieces(config: Config, path: Path, stops: Sequence[int]) -> tuple[
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes as long as a run here, and is tested elsewhere."""
-    monkeypatch.setattr("dpsr_apex.run.training.draw_curve", lambda *_: None)
+    monkeypatch.setattr("dpsr_apex.run.training.draw_run", lambda *_: None)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -224,8 +224,8 @@ def test_a_stray_file_is_noticed(pristine: Path, tmp_path: Path) -> None:
 def test_another_format_is_refused(pristine: Path, tmp_path: Path) -> None:
     earlier, newest = damaged_copy(pristine, str(tmp_path))
     manifest = json.loads((newest / "manifest.json").read_text())
-    (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 2}))
-    assert_refused(newest, earlier, "not of format 1")
+    (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
+    assert_refused(newest, earlier, "not of format 2")
 
 
 def test_another_clock_is_refused(pristine: Path, tmp_path: Path) -> None:
