@@ -22,12 +22,12 @@ from dpsr_apex.config import ConfigError, LearnerConfig
 
 
 class Experience(NamedTuple):
-    """Inflated transitions, row by row; observations are of shape (batch, stack, *frame)."""
+    """Inflated transitions, row by row; observations are of shape (batch, stack, *frame), and may be staged."""
 
-    s_tm1: NDArray[Any]
+    s_tm1: NDArray[Any] | Tensor
     a_tm1: NDArray[np.int64]
     r_t: NDArray[np.float32]  # for an n-step transition: the discounted sum of its n rewards
-    s_t: NDArray[Any]
+    s_t: NDArray[Any] | Tensor
     terminal: NDArray[np.bool_]  # a time limit is not a terminal: the value of s_t still counts
     n_steps: NDArray[np.uint8]  # environment steps between s_tm1 and s_t
 
@@ -78,7 +78,11 @@ class DqnAgent:
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
         self._state = self._name_state()
 
-    def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+    def stage(self, experience: Experience) -> Experience:
+        """The same with its observations on the device; another thread may do this while the agent computes."""
+        return experience._replace(s_tm1=self._tensor(experience.s_tm1), s_t=self._tensor(experience.s_t))
+
+    def q_values(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
         """Q(s, a) of shape (batch, actions) for raw observations of shape (batch, stack, *frame)."""
         with torch.inference_mode():
             return _array(self._online(self._tensor(observations)))
@@ -120,13 +124,18 @@ class DqnAgent:
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `save` gave; ValueError, with nothing changed, when it is of another network."""
-        for name in sorted(self._state.keys() | arrays.keys()):
-            expected = tuple(self._state[name].shape) if name in self._state else "nothing"
-            found = arrays[name].shape if name in arrays else "nothing"
-            if expected != found:
-                raise ValueError(f"these weights are of another network: {name} is {found}, expected {expected}")
-        for name, tensor in self._state.items():
-            tensor.copy_(torch.tensor(arrays[name]))
+        _copy_into(self._state, arrays)
+
+    def weights(self, network: Literal["online", "target"]) -> dict[str, NDArray[Any]]:
+        """Copies of one network's weights, by name."""
+        return {name: np.array(_array(tensor), order="C") for name, tensor in self._weights_of(network).items()}
+
+    def load_weights(self, network: Literal["online", "target"], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what `weights` gave; ValueError, with nothing changed, when it is of another network."""
+        _copy_into(self._weights_of(network), arrays)
+
+    def _weights_of(self, network: Literal["online", "target"]) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in self._state.items() if name.startswith(network)}
 
     def _name_state(self) -> dict[str, Tensor]:
         """Every tensor that the agent's future depends on; all are changed in place, so the names stay valid."""
@@ -145,8 +154,13 @@ class DqnAgent:
             state |= {f"adam.{name}.{key}": tensor for key, tensor in moments.items()}
         return state
 
-    def _tensor(self, observations: NDArray[Any]) -> Tensor:
-        tensor = torch.tensor(observations, device=self.device)
+    def _tensor(self, observations: NDArray[Any] | Tensor) -> Tensor:
+        if isinstance(observations, Tensor):
+            return observations
+        if self.device.type == "cuda":  # from pinned memory the copy runs beside the computation
+            tensor = torch.from_numpy(observations).pin_memory().to(self.device, non_blocking=True)
+        else:
+            tensor = torch.tensor(observations)
         return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
     def _target_values(self, experience: Experience) -> NDArray[np.float64]:
@@ -173,6 +187,16 @@ class DqnAgent:
             for gradient in gradients:
                 gradient.mul_(self._config.gradient_clip / norm)
         return norm
+
+
+def _copy_into(state: Mapping[str, Tensor], arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name in sorted(state.keys() | arrays.keys()):
+        expected = tuple(state[name].shape) if name in state else "nothing"
+        found = arrays[name].shape if name in arrays else "nothing"
+        if expected != found:
+            raise ValueError(f"these weights are of another network: {name} is {found}, expected {expected}")
+    for name, tensor in state.items():
+        tensor.copy_(torch.tensor(arrays[name]))
 
 
 def huber(deltas: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsr_apex.agent.dqn import DqnAgent, Update
+from dpsr_apex.agent.dqn import DqnAgent, Experience, Update
 from dpsr_apex.config import LearnerConfig
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.roles.experience import inflate
@@ -24,9 +24,13 @@ class Learner:
         """Ask for the next batch."""
         return SampleRequest(self._config.batch_size)
 
-    def learn(self, batch: Batch) -> tuple[Priorities, Update]:
-        """One update: the priorities to give back, and what the update saw."""
-        update = self.agent.update(inflate(batch.transitions, self._codec), batch.weights)
+    def prepare(self, batch: Batch) -> Experience:
+        """The batch as the network takes it; another thread may do this while an update runs."""
+        return self.agent.stage(inflate(batch.transitions, self._codec))
+
+    def learn(self, batch: Batch, experience: Experience) -> tuple[Priorities, Update]:
+        """One update from a batch that was prepared: the priorities to give back, and what the update saw."""
+        update = self.agent.update(experience, batch.weights)
         self.updates += 1
         period = self._config.target_period
         if batch.t // period != self.target_synced_at // period:  # less after the replay went back to a checkpoint

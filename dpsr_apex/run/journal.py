@@ -1,4 +1,4 @@
-"""The record of a run: what happened since the last row, and the rows themselves. Solo and many processes keep the same.
+"""The record of a run: what happened since the last row, and the rows. One process and many keep the same.
 
 It only counts and writes; it decides nothing, and a disk that is full never ends a run.
 """

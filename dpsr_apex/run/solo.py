@@ -61,7 +61,7 @@ class Solo:
     def _learn(self) -> list[Update]:
         updates = []
         while batch := self.replay.sample(self.learner.want()):
-            priorities, update = self.learner.learn(batch)
+            priorities, update = self.learner.learn(batch, self.learner.prepare(batch))
             self.replay.priorities(priorities)
             updates.append(update)
         return updates

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpsr_apex.agent.dqn import DqnAgent
+from dpsr_apex.agent.dqn import DqnAgent, Update
 from dpsr_apex.config import LearnerConfig
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.replay.transitions import Stack, Transitions
 from dpsr_apex.roles.experience import inflate
 from dpsr_apex.roles.learner import Learner
 from dpsr_apex.state import State
-from dpsr_apex.wire.messages import Batch
+from dpsr_apex.wire.messages import Batch, Priorities
 
 SIZE = 3
 CODEC = FrameCodec((SIZE,), np.float32)
@@ -51,6 +51,10 @@ def is_synced(learner: Learner) -> bool:
     return all(np.array_equal(online[key], target[key]) for key in online)
 
 
+def learn(learner: Learner, given: Batch) -> tuple[Priorities, Update]:
+    return learner.learn(given, learner.prepare(given))
+
+
 def test_it_asks_for_batches_of_the_configured_size() -> None:
     assert build().want().batch_size == 4
 
@@ -60,7 +64,7 @@ def test_priorities_are_of_the_networks_before_the_update_and_by_identity() -> N
     given = batch(1)
     expected = learner.agent.td_errors(inflate(given.transitions, CODEC))
     before = network(learner, "online.")
-    priorities, update = learner.learn(given)
+    priorities, update = learn(learner, given)
     np.testing.assert_array_equal(priorities.identities, given.identities)
     np.testing.assert_allclose(priorities.td_errors, expected, rtol=1e-5)
     np.testing.assert_array_equal(update.td_errors, priorities.td_errors)
@@ -82,7 +86,7 @@ def test_the_target_network_is_synced_by_t_after_the_update(clocks: list[int], s
     learner = build(target_period=10)
     synced = []
     for t in clocks:
-        learner.learn(batch(t))
+        learn(learner, batch(t))
         if is_synced(learner):
             synced.append(t)
     assert synced == synced_at
@@ -91,11 +95,11 @@ def test_the_target_network_is_synced_by_t_after_the_update(clocks: list[int], s
 def test_one_that_is_saved_and_loaded_goes_on_bit_for_bit() -> None:
     learner, other = build(seed=1), build(seed=2)
     for t in range(1, 16):
-        learner.learn(batch(t))
+        learn(learner, batch(t))
     state = learner.save()
     other.load(State(json.loads(json.dumps(state.facts)), state.arrays))
     for t in range(16, 25):
-        assert learner.learn(batch(t))[1].loss == other.learn(batch(t))[1].loss
+        assert learn(learner, batch(t))[1].loss == learn(other, batch(t))[1].loss
     for name, array in learner.save().arrays.items():
         np.testing.assert_array_equal(array, other.save().arrays[name])
     assert (other.updates, other.target_synced_at) == (learner.updates, learner.target_synced_at) == (24, 20)
