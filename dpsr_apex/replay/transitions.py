@@ -7,15 +7,19 @@ immutable bytes, and a frame goes by itself when the last transition that uses i
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Stack = tuple[bytes, ...]
 """One observation at rest: its squeezed frames, the oldest first."""
+
+_Whole = TypeVar("_Whole", bytes, Stack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,34 +90,42 @@ def read_rows(store: Transitions, slots: NDArray[np.int64]) -> Transitions:
     )
 
 
+def concatenate(parts: Sequence[Transitions]) -> Transitions:
+    """The transitions of all parts, one after the other; there must be at least one part."""
+    return Transitions(
+        s_tm1=[stack for part in parts for stack in part.s_tm1],
+        a_tm1=np.concatenate([part.a_tm1 for part in parts]),
+        r_t=np.concatenate([part.r_t for part in parts]),
+        s_t=[stack for part in parts for stack in part.s_t],
+        terminal=np.concatenate([part.terminal for part in parts]),
+        n_steps=np.concatenate([part.n_steps for part in parts]),
+        snapshots=[snapshot for part in parts for snapshot in part.snapshots],
+    )
+
+
 def pack(transitions: Transitions) -> dict[str, NDArray[Any]]:
     """The transitions as plain arrays, every shared piece of bytes written once: the form in which they are saved."""
-    stacks = list(chain(transitions.s_tm1, transitions.s_t, ((snapshot,) for snapshot in transitions.snapshots)))
-    numbers: dict[int, int] = {}
-    references = np.array(
-        [numbers.setdefault(id(piece), len(numbers)) for stack in stacks for piece in stack], dtype=np.uint32
-    )
-    pieces = {id(piece): piece for stack in stacks for piece in stack}
+    stacks = [*transitions.s_tm1, *transitions.s_t, *((snapshot,) for snapshot in transitions.snapshots)]
+    named = list(chain.from_iterable(stacks))
+    keys = [id(piece) for piece in named]
+    pieces = dict(zip(keys, named, strict=True))  # in the order of their first mention
+    numbers = dict(zip(pieces, range(len(pieces)), strict=True))
     return {
         "a_tm1": transitions.a_tm1,
         "r_t": transitions.r_t,
         "terminal": transitions.terminal,
         "n_steps": transitions.n_steps,
-        "stack_sizes": np.array([len(stack) for stack in stacks], dtype=np.uint8),
-        "references": references,
-        "piece_sizes": np.array([len(pieces[key]) for key in numbers], dtype=np.uint32),
-        "pieces": np.frombuffer(b"".join(pieces[key] for key in numbers), dtype=np.uint8),
+        "stack_sizes": _sizes(stacks, np.uint8),
+        "references": np.fromiter(map(numbers.__getitem__, keys), dtype=np.uint32, count=len(keys)),
+        "piece_sizes": _sizes(pieces.values(), np.uint32),
+        "pieces": np.frombuffer(b"".join(pieces.values()), dtype=np.uint8),
     }
 
 
 def unpack(arrays: dict[str, NDArray[Any]]) -> Transitions:
     """The transitions that `pack` was given, sharing pieces as they did."""
-    blob = arrays["pieces"].tobytes()
-    ends = np.cumsum(arrays["piece_sizes"], dtype=np.int64).tolist()
-    pieces = [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
-    named = [pieces[number] for number in arrays["references"].tolist()]
-    bounds = np.cumsum(arrays["stack_sizes"], dtype=np.int64).tolist()
-    stacks = [tuple(named[start:end]) for start, end in zip([0, *bounds[:-1]], bounds, strict=True)] if bounds else []
+    pieces = np.array(_cut(arrays["pieces"].tobytes(), arrays["piece_sizes"]), dtype=object)
+    stacks = _cut(tuple(pieces[arrays["references"]].tolist()), arrays["stack_sizes"])
     count = len(arrays["a_tm1"])
     return Transitions(
         s_tm1=stacks[:count],
@@ -124,3 +136,13 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Transitions:
         n_steps=arrays["n_steps"].astype(np.uint8),
         snapshots=[stack[0] for stack in stacks[2 * count :]],
     )
+
+
+def _sizes(things: Collection[Sized], dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+    return np.fromiter(map(len, things), dtype=dtype, count=len(things))
+
+
+def _cut(whole: _Whole, sizes: NDArray[Any]) -> list[_Whole]:
+    """Consecutive parts of these sizes."""
+    ends: list[int] = np.cumsum(sizes, dtype=np.int64).tolist()
+    return [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
