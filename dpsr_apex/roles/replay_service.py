@@ -1,0 +1,351 @@
+"""The replay among many processes: who is in the run, what everybody is told, and how it ends.
+
+A state machine: `handle` and `tick` take what happened and the time, and return what is to be sent. It has no sockets,
+no files, no threads and no clock.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dpsr_apex.config import Config
+from dpsr_apex.config_files import dump_config
+from dpsr_apex.roles.flow import Flow, Outgoing
+from dpsr_apex.roles.replay_server import ReplayServer
+from dpsr_apex.roles.sessions import Session, Sessions
+from dpsr_apex.roles.stats import describe_flow, describe_members, who_waits
+from dpsr_apex.roles.traffic import Traffic, Warner
+from dpsr_apex.state import State
+from dpsr_apex.wire.messages import (
+    Alive,
+    Chunk,
+    Gone,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Join,
+    LearnerState,
+    Learning,
+    Leave,
+    Message,
+    Priorities,
+    Recycled,
+    Refused,
+    SampleRequest,
+    SaveRequest,
+    SetRate,
+    Stats,
+    StatsRequest,
+    Stop,
+    Stranger,
+    Terms,
+    Welcome,
+)
+
+__all__ = ["Outgoing", "ReplayService"]
+
+log = logging.getLogger(__name__)
+
+Replies = Sequence[Message]
+"""To the one whose message it was."""
+
+SENDERS: Final[dict[type, str]] = {
+    Chunk: "actor",
+    Recycled: "actor",
+    SampleRequest: "learner",
+    Priorities: "learner",
+    Learning: "learner",
+    LearnerState: "learner",
+}
+"""The only role from which such a message makes sense."""
+
+
+class ReplayService:
+    """Serves the replay of one run to its actors, its learner and its onlookers.
+
+    `emulator` is the version of ale-py that everybody must have.
+    """
+
+    def __init__(self, config: Config, server: ReplayServer, run_id: str, emulator: str) -> None:
+        self.config = config
+        self.run_id = run_id
+        self.server = server
+        self.sessions = Sessions(run_id, emulator, config.system.lease)
+        self.flow = Flow(config, server, self.sessions)
+        self.learning: Learning | None = None  # the newest
+        self.learner_state = LearnerState("", b"")  # the newest; empty if there is none
+        self.states_received = 0
+        self.awaiting_state = False  # the learner was asked for its state, and neither that nor its end has come
+        self.stopping: str | None = None  # why, once someone has said Stop
+        self.notes: deque[tuple[int, str]] = deque(maxlen=100)  # numbered: what a person should read
+        self.row: dict[str, Any] = {}  # the newest row of metrics, for the stats; set from outside
+        self._goodbye: Goodbye | None = None
+        self._noted = 0
+        self._reports: list[Learning] = []
+        self._refused, self._malformed = Warner("refused a message"), Warner("cannot read a message")
+
+    @property
+    def t(self) -> int:
+        """The one clock: transitions inserted so far."""
+        return self.flow.t
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went through so far."""
+        return self.flow.traffic
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last transition is in and no update is owed."""
+        return self.flow.finished
+
+    @property
+    def ending(self) -> bool:
+        """Whether everybody was told to leave."""
+        return self._goodbye is not None
+
+    @property
+    def everybody_left(self) -> bool:
+        """Whether nobody is in the run (any more)."""
+        return len(self.sessions) == 0
+
+    def handle(self, sender: bytes, message: Message, now: float) -> list[Outgoing]:
+        """Take one message; what is to be sent because of it."""
+        member = self._hear(sender, now)
+        replies = self._answer_anyone(sender, message, now)
+        if replies is None:
+            replies = self._answer_member(member, message)
+        return [Outgoing(sender, reply) for reply in replies] + self.flow.go_on(now)
+
+    def tick(self, now: float) -> list[Outgoing]:
+        """What the passing of time alone leads to; to be called about five times a second."""
+        for session in self.sessions.silent(now):
+            self.traffic.expired_leases += 1
+            self._end(session, f"was silent for {now - session.heard:.1f} s and counts as gone")
+        return self.flow.go_on(now)
+
+    def malformed(self, sender: bytes, reason: str, now: float) -> list[Outgoing]:
+        """Something came that is no message; only a member is told so."""
+        member = self._hear(sender, now)
+        self.traffic.malformed += 1
+        self._malformed.warn(member.name if member else sender.hex(), reason)
+        return [Outgoing(sender, Refused(reason))] if member else []
+
+    def wrong_protocol(self, sender: bytes, reason: str, now: float) -> list[Outgoing]:
+        """A message of another version of the protocol came; whoever sent it is told so, and what to do."""
+        self.malformed(sender, reason, now)
+        return [Outgoing(sender, Refused(f"{reason}: install the same version of dpsr_apex"))]
+
+    def request_save(self) -> list[Outgoing]:
+        """Ask the learner for its state.
+
+        `awaiting_state` is True until it has come, when `states_received` is one more and `learner_state` is it, or
+        until the learner is gone. Without a learner nothing is awaited.
+        """
+        learner = self.sessions.learner
+        if learner is None or self.awaiting_state:
+            return []
+        self.awaiting_state = True
+        return [Outgoing(learner.address, SaveRequest())]
+
+    def goodbye(self, finished: bool, reason: str) -> list[Outgoing]:
+        """Tell everybody to leave. From now on nothing is inserted or drawn, and nobody can join."""
+        self._goodbye = Goodbye(finished, reason)
+        self.flow.close()
+        return [Outgoing(session.address, self._goodbye) for session in self.sessions]
+
+    def save(self) -> State:
+        """Everything but the learner's state and the members, who will join again.
+
+        Open recycling rounds are ended first, with what has arrived: the replay cannot be saved with them. So a service
+        that is to go on as if nothing had been is saved in a copy of its process.
+        """
+        self.flow.forget_open_rounds()
+        facts, arrays = self.server.save()
+        settled = {"received": self.traffic.inserted + self.traffic.refused}  # what is queued will be sent again
+        return State(
+            {
+                "server": facts,
+                "streams": self.flow.inbox.save(),
+                "environment": self.sessions.environment,
+                "traffic": self.traffic.counts() | settled,
+            },
+            arrays,
+        )
+
+    def load(self, state: State) -> None:
+        """Become what `save` was called on; this one must be new."""
+        facts = state.facts
+        self.server.load(State(facts["server"], state.arrays))
+        self.flow.inbox.load(facts["streams"])
+        self.sessions.environment = facts["environment"]
+        self.traffic.load(facts["traffic"])
+
+    def stats(self, now: float) -> dict[str, Any]:
+        """How things are, ready for JSON."""
+        return {
+            **describe_flow(self.config, self.flow),
+            **describe_members(self.flow, self.sessions, self.learning, now),
+            "waiting": who_waits(self.flow, self.sessions, now),
+            "stopping": self.stopping,
+            "ending": self.ending,
+            "notes": [list(note) for note in self.notes],
+            "row": self.row,
+        }
+
+    def note(self, text: str) -> None:
+        """Say something that a person should read."""
+        log.info(text)
+        self._noted += 1
+        self.notes.append((self._noted, text))
+
+    def drain_games(self) -> list[tuple[float, int]]:
+        """Score and length in steps of each game that ended since the last call."""
+        return self.flow.drain_games()
+
+    def drain_learning(self) -> list[Learning]:
+        """The learner's reports since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def _answer_anyone(self, sender: bytes, message: Message, now: float) -> Replies | None:
+        """Replies to what need not come from a member; None for all else."""
+        match message:
+            case Hello():
+                return [Terms(self.run_id, dump_config(self.config))]
+            case Join():
+                return self._join(sender, message, now)
+            case Gone():
+                return self._gone(message)
+            case StatsRequest():
+                return [self._stats(now)]
+            case SetRate():
+                return self._set_rate(message, now)
+            case Stop():
+                return self._stop(message)
+        return None
+
+    def _answer_member(self, member: Session | None, message: Message) -> Replies:
+        if member is None:
+            self.traffic.strangers += 1
+            return [Stranger()]
+        try:
+            return self._serve(member, message)
+        except ValueError as error:
+            return self._refuse(member.name, str(error))
+
+    def _serve(self, member: Session, message: Message) -> Replies:
+        """Replies to a member; a ValueError says what is wrong with its message, which has changed nothing then."""
+        if SENDERS.get(type(message), member.role) != member.role:
+            raise ValueError(f"{type(message).__name__} came from the {member.role} {member.name}")
+        match message:
+            case Heartbeat():
+                self.flow.hear_sent(member, message.sent)
+                return [self._goodbye or Alive(self.t, *self._weights)]
+            case Leave():
+                self.flow.hear_sent(member, message.sent)
+                self._end(member, "left")
+            case Chunk():
+                acknowledged = self.flow.take_chunk(member, message)
+                return [acknowledged] if acknowledged else []
+            case SampleRequest():
+                self.flow.take_request(message)
+            case Priorities():
+                self.flow.take_priorities(message)
+            case Recycled():
+                self.flow.take_recycled(member, message)
+            case Learning():
+                self.learning = message
+                self._reports.append(message)
+            case LearnerState():
+                self.learner_state, self.awaiting_state = message, False
+                self.states_received += 1
+            case _:
+                raise ValueError(f"{type(message).__name__} is not for the replay")
+        return []
+
+    def _join(self, sender: bytes, join: Join, now: float) -> Replies:
+        key = join.name, join.incarnation
+        if self._goodbye:
+            return self._refuse_late(join, self._goodbye.reason)
+        if refusal := self.sessions.refusal(join, now):
+            return self._refuse_join(join, refusal)
+        predecessor = self.sessions.at(sender)
+        if predecessor and predecessor.key != key:
+            self._end(predecessor, f"is {join.name} now")
+        known = self.sessions.of(key)
+        if known and known.address != sender:  # what was on its way to it may be lost
+            self.flow.actor_moved(known)
+        session = self.sessions.enter(join, sender, now)
+        self.traffic.joins += 1
+        self.note(f"{session.name} joined{' again' if known else ''}")
+        return self._welcome(session, join.sequence)
+
+    def _refuse_join(self, join: Join, reason: str) -> Replies:
+        self.traffic.refused_joins += 1
+        self.note(f"{join.name} was refused: {reason}")
+        return [Refused(reason)]
+
+    def _refuse_late(self, join: Join, reason: str) -> Replies:
+        """Nobody comes in again; one that lost its link while everybody leaves is gone."""
+        if member := self.sessions.of((join.name, join.incarnation)):
+            self._end(member, "left")
+        return self._refuse_join(join, f"the run has ended: {reason}")
+
+    def _welcome(self, session: Session, sequence: int) -> Replies:
+        expected = self.flow.actor_joined(session, sequence) if session.role == "actor" else 0
+        actors = max(self.config.system.actors or 1, 1)
+        welcome = Welcome(self.server.era, self.t, session.index, actors, expected, *self._weights)
+        if session.role != "learner":
+            return [welcome]
+        self.flow.learner_joined()
+        return [welcome, self.learner_state, *([SaveRequest()] if self.awaiting_state else [])]
+
+    def _gone(self, message: Gone) -> Replies:
+        if session := self.sessions.named(message.name):
+            self._end(session, "has died")
+        return []
+
+    def _end(self, session: Session, what: str) -> None:
+        self.sessions.end(session)
+        self.flow.member_ended(session)
+        self.awaiting_state &= session.role != "learner"
+        self.note(f"{session.name} {what}")
+
+    def _set_rate(self, message: SetRate, now: float) -> Replies:
+        steps = message.steps_per_update
+        if steps < 0:
+            return self._refuse("a person", f"steps_per_update = {steps}: at least 0, which is free running")
+        self.server.rate.change(self.t, steps)
+        self.note(f"{steps} transitions per update from t = {self.t:,} on{'' if steps else ' (0: free running)'}")
+        return [self._stats(now)]
+
+    def _stop(self, message: Stop) -> Replies:
+        self.stopping = message.reason
+        self.note(f"to be stopped: {message.reason}")
+        return []
+
+    def _stats(self, now: float) -> Stats:
+        return Stats(json.dumps(self.stats(now)))
+
+    def _refuse(self, name: str, reason: str) -> Replies:
+        self.traffic.refused_messages += 1
+        self._refused.warn(name, reason)
+        return [Refused(reason)]
+
+    def _hear(self, sender: bytes, now: float) -> Session | None:
+        """The member at this address, whose lease begins anew."""
+        member = self.sessions.at(sender)
+        if member:
+            member.heard = now
+        return member
+
+    @property
+    def _weights(self) -> tuple[str, bytes]:
+        """Where the learner serves them; empty without one."""
+        learner = self.sessions.learner
+        return (learner.weights_endpoint, learner.weights_key) if learner else ("", b"")
