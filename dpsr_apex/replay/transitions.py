@@ -7,8 +7,7 @@ immutable bytes, and a frame goes by itself when the last transition that uses i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sized
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -107,18 +106,19 @@ def pack(transitions: Transitions) -> dict[str, NDArray[Any]]:
     """The transitions as plain arrays, every shared piece of bytes written once: the form in which they are saved."""
     stacks = [*transitions.s_tm1, *transitions.s_t, *((snapshot,) for snapshot in transitions.snapshots)]
     named = list(chain.from_iterable(stacks))
-    keys = [id(piece) for piece in named]
-    pieces = dict(zip(keys, named, strict=True))  # in the order of their first mention
-    numbers = dict(zip(pieces, range(len(pieces)), strict=True))
+    addresses = np.fromiter(map(id, named), dtype=np.int64, count=len(named))
+    _, first, same = np.unique(addresses, return_index=True, return_inverse=True)
+    pieces = [named[place] for place in np.sort(first).tolist()]
+    numbers = np.argsort(np.argsort(first))  # of the pieces, in the order of their first mention
     return {
         "a_tm1": transitions.a_tm1,
         "r_t": transitions.r_t,
         "terminal": transitions.terminal,
         "n_steps": transitions.n_steps,
         "stack_sizes": _sizes(stacks, np.uint8),
-        "references": np.fromiter(map(numbers.__getitem__, keys), dtype=np.uint32, count=len(keys)),
-        "piece_sizes": _sizes(pieces.values(), np.uint32),
-        "pieces": np.frombuffer(b"".join(pieces.values()), dtype=np.uint8),
+        "references": numbers[same].astype(np.uint32),
+        "piece_sizes": _sizes(pieces, np.uint32),
+        "pieces": np.frombuffer(b"".join(pieces), dtype=np.uint8),
     }
 
 
