@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_ty
 
 from dpsr_apex.replay.schedules import Schedule, constant
 
+Device = Literal["auto", "cpu", "cuda"]
 Method = Literal["uniform", "per", "per_rank", "double", "dpsr"]
 
 
@@ -87,7 +88,7 @@ class LearnerConfig:
     gradient_clip: float = 10.0  # greatest norm of a gradient
     hidden: tuple[int, ...] = (64, 64)  # layers of the MLP for vector observations
     head: int = 256  # units of each of the two dueling heads
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
 
 
 @dataclass(frozen=True)

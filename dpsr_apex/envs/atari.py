@@ -6,6 +6,7 @@ sees bytes whose checksum was not verified first.
 
 from __future__ import annotations
 
+import hashlib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,9 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._ale.reset_game()
         # Equal in every process that loads this game, so nobody has to ship it.
         self._first_state = self._ale.cloneState()
-        self._codec = SnapshotCodec(self._first_state.serialize())
+        first = self._first_state.serialize()
+        self._codec = SnapshotCodec(first)
+        self.fingerprint = hashlib.sha256(first).hexdigest()[:12]
         self._actions = self._ale.getMinimalActionSet()
         self._opening = _opening(self._actions)
         height, width = self._ale.getScreenDims()

@@ -59,6 +59,18 @@ class StackedEnv:
         """Whether it can be left and re-entered."""
         return self._reentrant is not None
 
+    @property
+    def shows_pixels(self) -> bool:
+        """Whether its frames are pictures."""
+        return self.codec.dtype == np.uint8
+
+    @property
+    def description(self) -> str:
+        """What processes must agree on to share transitions; `fingerprint` is an environment's own word to that."""
+        look = f"{self._name}, {self.codec.dtype}{self.observation_shape}, {self.actions} actions"
+        own = getattr(self.env, "fingerprint", "")
+        return f"{look}, {own}" if own else look
+
     def reset(self) -> None:
         """Begin the next episode; every frame of the stack is its first one."""
         self._begin(None)

@@ -94,6 +94,11 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=_age)
 
 
+def has_checkpoint(folder: Path, t: int) -> bool:
+    """Whether there is a checkpoint at clock t in `folder`."""
+    return any(_clock(path) == t for path in list_checkpoints(folder))
+
+
 def discard_after(folder: Path, t: int) -> None:
     """Remove the checkpoints after clock t: a run that continues from there must not go on from them later."""
     for path in list_checkpoints(folder):

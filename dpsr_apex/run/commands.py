@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.config import Config, ConfigError, settings, validate
-from dpsr_apex.config_files import dump_config, load_config
+from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.check import ensure_reentrant
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
@@ -31,10 +31,12 @@ from dpsr_apex.run.checkpoint import (
     load_checkpoint,
     newest_checkpoint,
 )
+from dpsr_apex.run.curve import draw_run
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.live import LiveView
 from dpsr_apex.run.metrics import truncate_after
-from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
+from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, write_config
+from dpsr_apex.run.supervisor import Supervisor
 from dpsr_apex.run.training import Training
 from dpsr_apex.run.video import VideoError, VideoWriter
 
@@ -44,43 +46,47 @@ FULL_RUN = 1_000_000  # transitions, the paper's T
 TRIED_STEPS = 100  # of an environment, before a run begins
 
 
-def train(config: Config, path: Path) -> int:
+def train(config: Config, path: Path, bind: str) -> int:
     """Start a new run in a new run directory."""
     ensure_usable(config)
     run = RunDirectory.create(path)
-    _write_config(config, run)
-    return _run(config, run, None)
+    write_config(config, run)
+    return _run(config, run, None, bind)
 
 
-def resume(path: Path, total_steps: int | None = None, checkpoint: Path | None = None) -> int:
+def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors: int | None, bind: str) -> int:
     """Continue a run from its newest checkpoint, or from the one given; `total_steps` can make it longer."""
     run = RunDirectory.open(path)
     config = load_config(run.config)
     found = _checkpoint(run, checkpoint)
+    if actors is not None and actors != config.system.actors:
+        config = replace(config, system=replace(config.system, actors=actors))
+        validate(config)
+        write_config(config, run)
     if total_steps is not None and total_steps != config.run.total_steps:
         if total_steps <= found.t:
             raise ConfigError(f"run.total_steps = {total_steps}: the run is at t = {found.t} already; name more steps")
         config = replace(config, run=replace(config.run, total_steps=total_steps))
         validate(config)
-        _write_config(config, run)
+        write_config(config, run)
     discard_after(run.checkpoints, found.t)
-    return _run(config, run, found)
+    return _run(config, run, found, bind)
 
 
-def continue_or_train(config: Config, path: Path) -> int:
+def continue_or_train(config: Config, path: Path, bind: str) -> int:
     """`train --resume`: continue the run that is there if it is the same one, else start it."""
     if not path.is_dir() or not any(path.iterdir()):
-        return train(config, path)
+        return train(config, path, bind)
     run = RunDirectory.open(path)
     there = settings(load_config(run.config))
     differing = [f"{key} = {there[key]!r}" for key, value in settings(config).items() if there[key] != value]
     if differing:
         raise ConfigError(f"{path} holds another run, with {', '.join(differing)}; use `dpsr-apex resume {path}`")
     if list_checkpoints(run.checkpoints):
-        return resume(path)
+        return resume(path, None, None, None, bind)
     for rows in (run.metrics, run.evaluations):  # of a run that was killed before its first checkpoint
         truncate_after(rows, 0)
-    return _run(config, run, None)
+    return _run(config, run, None, bind)
 
 
 def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
@@ -146,37 +152,46 @@ def _command() -> str:
     return name if shutil.which(name) else sys.argv[0]
 
 
-def _write_config(config: Config, run: RunDirectory) -> None:
-    """Whole or not at all: without it a run cannot be continued."""
-    temporary = run.config.with_name(f".unfinished-{run.config.name}")
-    try:
-        temporary.write_text(dump_config(config), encoding="utf-8")
-        temporary.replace(run.config)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None) -> int:
+def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind: str) -> int:
     title = f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {run.path}"
+    t = checkpoint.t if checkpoint else 0
     with (
-        run.log_to("solo") as log,
+        run.log_to("solo" if config.system.actors == 0 else "supervisor") as log,
         Interrupt() as interrupt,
         LiveView(config.run.total_steps, title=title) as view,
     ):
-        training = Training(config, run, view, checkpoint)
-        view.note(f"{'Continuing' if checkpoint else 'Starting'} in {run.path} at t = {training.solo.t:,}")
+        view.note(f"{'Continuing' if checkpoint else 'Starting'} in {run.path} at t = {t:,}")
         try:
-            training.run(interrupt)
+            finished, t = _go_on(config, run, checkpoint, bind, interrupt, view)
         except Exception:
-            log.exception("the run ended at t = %d", training.solo.t)
+            log.exception("the run ended")
             raise
         view.note(f"curve {run.curve}")
-        if training.finished:
+        if finished:
             more = max(FULL_RUN, 2 * config.run.total_steps)
             view.note(f"Finished. To go on to {more:,} steps: {_command()} resume {run.path} --steps {more}")
             return 0
-        view.note(f"Stopped at t = {training.solo.t:,}. To go on: {_command()} resume {run.path}")
+        view.note(f"Stopped at t = {t:,}. To go on: {_command()} resume {run.path}")
         return interrupt.exit_code
+
+
+def _go_on(
+    config: Config,
+    run: RunDirectory,
+    checkpoint: Checkpoint | None,
+    bind: str,
+    interrupt: Interrupt,
+    view: LiveView,
+) -> tuple[bool, int]:
+    """In one process or in many: whether the run is finished, and its clock."""
+    if config.system.actors == 0:
+        training = Training(config, run, view, checkpoint)
+        training.run(interrupt)
+        return training.finished, training.solo.t
+    supervisor = Supervisor(config, run, view, bind)
+    finished = supervisor.run(interrupt)
+    draw_run(config, run)
+    return finished, supervisor.t
 
 
 def _checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:

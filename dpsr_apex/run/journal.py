@@ -74,7 +74,7 @@ class Journal:
         since, t, updates = self._progress
         self._progress = (since + seconds, t, updates)
 
-    def write(self, replay: DpsrReplay, updates: int, epsilon: float, more: dict[str, Any]) -> dict[str, Any]:
+    def write(self, replay: DpsrReplay, updates: int, epsilon: float | None, more: dict[str, Any]) -> dict[str, Any]:
         """Write one row and begin the next interval; the row is returned."""
         self.diary.logged_at = replay.t
         row = self._row(replay, updates, epsilon) | more
@@ -98,7 +98,7 @@ class Journal:
         self.diary = Diary(**parts["diary"].facts)
         self._interval.load(parts["interval"])
 
-    def _row(self, replay: DpsrReplay, updates: int, epsilon: float) -> dict[str, Any]:
+    def _row(self, replay: DpsrReplay, updates: int, epsilon: float | None) -> dict[str, Any]:
         config, t, total = self._config, replay.t, self._config.run.total_steps
         means = self._interval.drain()
         return {

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from dpsr_apex.config import Config
+from dpsr_apex.config_files import dump_config
+
 _PACKAGE = "dpsr_apex"
 
 
@@ -60,6 +63,31 @@ class RunDirectory:
     def curve(self) -> Path:
         """The learning curve as a picture."""
         return self.path / "curve.png"
+
+    @property
+    def identity(self) -> Path:
+        """The run's name for itself, by which processes tell it from others."""
+        return self.path / "run_id"
+
+    @property
+    def connection(self) -> Path:
+        """Where a run of several processes can be talked to, as JSON; there while it is running."""
+        return self.path / "connection.json"
+
+    @property
+    def keys(self) -> Path:
+        """The folder of the keys that processes on other machines need."""
+        return self.path / "keys"
+
+    @property
+    def best_weights(self) -> Path:
+        """The weights of the best evaluation, as safetensors."""
+        return self.path / "weights" / "best.safetensors"
+
+    @property
+    def last_weights(self) -> Path:
+        """The weights of the last evaluation."""
+        return self.path / "weights" / "last.safetensors"
 
     @classmethod
     def create(cls, path: Path) -> RunDirectory:
@@ -122,3 +150,13 @@ def default_path(config_name: str, method: str, seed: int, now: datetime, root: 
     """Where a run goes that was given no name, such as `runs/breakout-dpsr-seed0-20261116-101500`."""
     slug = re.sub(r"[^a-z0-9]+", "-", config_name.lower()).strip("-") or "run"
     return root / f"{slug}-{method}-seed{seed}-{now:%Y%m%d-%H%M%S}"
+
+
+def write_config(config: Config, run: RunDirectory) -> None:
+    """Whole or not at all: without it a run cannot be continued."""
+    temporary = run.config.with_name(f".unfinished-{run.config.name}")
+    try:
+        temporary.write_text(dump_config(config), encoding="utf-8")
+        temporary.replace(run.config)
+    finally:
+        temporary.unlink(missing_ok=True)

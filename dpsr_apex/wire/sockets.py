@@ -16,7 +16,7 @@ import secrets
 import socket as tcp
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import zmq
 from zmq.utils import z85
@@ -61,6 +61,22 @@ def is_loopback(endpoint: str) -> bool:
     except BadAddress:
         return False
     return ipaddress.ip_address(host).is_loopback
+
+
+def host_of(endpoint: str) -> str:
+    """The host of an endpoint, an IPv6 address in brackets."""
+    _host_and_port(endpoint)
+    return endpoint.removeprefix("tcp://").rpartition(":")[0]
+
+
+def port_of(endpoint: str) -> int:
+    """The port of an endpoint."""
+    return _host_and_port(endpoint)[1]
+
+
+def with_host(endpoint: str, host: str) -> str:
+    """The endpoint; one that stands for every address of its machine is given this host instead."""
+    return f"tcp://{host}:{port_of(endpoint)}" if host_of(endpoint) in ("0.0.0.0", "[::]") else endpoint
 
 
 def make_keypair() -> tuple[bytes, bytes]:
@@ -209,7 +225,16 @@ class Client:
         self._context.term()
 
 
-def wait(sockets: Sequence[Server | Client], seconds: float) -> None:
+class Pollable(Protocol):
+    """What can be waited for."""
+
+    @property
+    def pollable(self) -> Sequence[Any]:
+        """Sockets and file descriptors that become readable."""
+        ...
+
+
+def wait(sockets: Sequence[Pollable], seconds: float) -> None:
     """Return as soon as `receive` of one of them should be called, or after this time."""
     milliseconds = math.ceil(1_000 * min(max(seconds, 0.0), LONGEST_WAIT))
     zmq.zmq_poll([(part, zmq.POLLIN) for socket in sockets for part in socket.pollable], milliseconds)

@@ -1,0 +1,183 @@
+"""A process's way to the replay: it joins, keeps its lease, and joins again when the link or the replay was lost.
+
+What the messages mean is the business of the process; the link only deals with those about itself.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import secrets
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dpsr_apex.wire.codec import BadMessage, decode, encode
+from dpsr_apex.wire.keys import ClientKeys
+from dpsr_apex.wire.messages import (
+    Alive,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Join,
+    Leave,
+    Message,
+    Refused,
+    Stranger,
+    Terms,
+    Welcome,
+)
+from dpsr_apex.wire.sockets import Client, wait
+
+HEARTBEAT_SECONDS = 1.0
+CONNECT_SECONDS = 0.02  # until it is looked again whether a socket has connected
+ANSWER_SECONDS = 20.0  # for the first word of a head, which may still be starting
+PATIENCE_SECONDS = 600.0  # without a word from the replay, before a process gives up
+
+log = logging.getLogger(__name__)
+
+
+class RefusedByReplay(Exception):
+    """The replay said no, and why."""
+
+
+class ReplayLost(Exception):
+    """Nothing is heard from the replay."""
+
+
+class Address(NamedTuple):
+    """Where a server is, and the keys that it asks for."""
+
+    endpoint: str
+    keys: ClientKeys | None
+
+
+def ask(address: Address, question: Message, seconds: float) -> Message:
+    """The answer to one question that needs no membership; ReplayLost when none comes in time."""
+    client = Client(address.endpoint, address.keys)
+    try:
+        deadline = time.monotonic() + seconds
+        while (now := time.monotonic()) < deadline:
+            pause = 1.0 if client.send(encode(question)) else CONNECT_SECONDS
+            again = min(now + pause, deadline)
+            while time.monotonic() < again:
+                wait([client], again - time.monotonic())
+                if (frames := client.receive()) is not None:
+                    return decode(frames)
+    finally:
+        client.close()
+    hint = "Is a run listening there, and is the key file its own?" if address.keys else "Is a run listening there?"
+    raise ReplayLost(f"Nothing answers at {address.endpoint} within {seconds:.0f} s. {hint}")
+
+
+def ask_terms(address: Address) -> Terms:
+    """The run and its config, from its head."""
+    answer = ask(address, Hello(), ANSWER_SECONDS)
+    if isinstance(answer, Refused):
+        raise RefusedByReplay(answer.reason)
+    if not isinstance(answer, Terms):
+        raise ReplayLost(f"What answers at {address.endpoint} is not the head of a run")
+    return answer
+
+
+def request_to_join(run_id: str, role: str, name: str, environment: str) -> Join:
+    """A request to join; the learner adds where it serves weights."""
+    return Join(
+        run_id=run_id,
+        role=role,
+        name=name,
+        incarnation=secrets.randbits(62),
+        emulator=importlib.metadata.version("ale-py"),
+        environment=environment,
+        sequence=0,
+        weights_endpoint="",
+        weights_key=b"",
+    )
+
+
+class Link:
+    """One member's connection. Call `keep` and `receive` a few times a second at least."""
+
+    def __init__(self, address: Address, request: Join, lease: float) -> None:
+        self.request = request  # what to join with; an actor moves its `sequence` on
+        self.sent = 0  # of an actor: transitions, for the replay's books
+        self.welcome: Welcome | None = None  # None while it is outside
+        self.goodbye: Goodbye | None = None
+        self.weights: tuple[str, bytes] = ("", b"")  # where the learner serves weights, and its public key
+        self.t = 0  # the replay's clock, as last heard
+        self._address = address
+        self._lease = lease
+        self._client = Client(address.endpoint, address.keys)
+        self._last_word = self._heard = time.monotonic()
+        self._asked = self._beat = -HEARTBEAT_SECONDS
+
+    @property
+    def client(self) -> Client:
+        """The socket to wait for; another one after the link was lost."""
+        return self._client
+
+    def keep(self) -> None:
+        """Join, say that one is alive, or try anew, whatever is due."""
+        now = time.monotonic()
+        if now - self._last_word > PATIENCE_SECONDS:
+            raise ReplayLost(f"Nothing was heard from {self._address.endpoint} for {PATIENCE_SECONDS:.0f} s")
+        if now - self._heard > self._lease:
+            self._connect_again(now)
+        if self.welcome is None:
+            if now - self._asked >= HEARTBEAT_SECONDS and self.send(self.request):
+                self._asked = now
+        elif now - self._beat >= HEARTBEAT_SECONDS and self.send(Heartbeat(self.sent)):
+            self._beat = now
+
+    def send(self, message: Message) -> bool:
+        """Send without waiting; False when the replay is not there, or the queue to it is full."""
+        return self._client.send(encode(message))
+
+    def receive(self) -> Iterator[Message]:
+        """What has come, but for what the link deals with by itself; a Welcome is among it."""
+        while (frames := self._client.receive()) is not None:
+            try:
+                message = decode(frames)
+            except BadMessage as error:
+                log.warning("a message of the replay cannot be read: %s", error)
+                continue
+            self._last_word = self._heard = time.monotonic()
+            if not self._deals_with(message):
+                yield message
+
+    def leave(self) -> None:
+        """Say that one goes, and close."""
+        if self.welcome is not None:
+            self.send(Leave(self.sent))
+        self._client.close()
+
+    def _deals_with(self, message: Message) -> bool:
+        match message:
+            case Welcome():
+                self.welcome = message
+                self.t = message.t
+                self.weights = (message.weights_endpoint, message.weights_key)
+                return False
+            case Alive():
+                self.t = message.t
+                self.weights = (message.weights_endpoint, message.weights_key)
+            case Stranger():
+                if self.welcome is not None:
+                    log.warning("the replay does not know this process any more; joining again")
+                self.welcome = None
+                self._asked = -HEARTBEAT_SECONDS
+            case Refused():
+                raise RefusedByReplay(message.reason)
+            case Goodbye():
+                self.goodbye = message
+            case _:
+                return False
+        return True
+
+    def _connect_again(self, now: float) -> None:
+        log.warning("nothing was heard from the replay for %.0f s; connecting again", now - self._heard)
+        self._client.close()
+        self._client = Client(self._address.endpoint, self._address.keys)
+        self._heard = now
+        self._asked = -HEARTBEAT_SECONDS
+        self.welcome = None

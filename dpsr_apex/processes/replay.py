@@ -1,0 +1,266 @@
+"""The replay's process, the head of a run: it owns the clock, the run directory, the checkpoints and the record.
+
+Checkpoints are written by a copy of the process, which the kernel makes in milliseconds: the service goes on meanwhile.
+It loads neither torch nor an emulator.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import logging
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpsr_apex.config import Config
+from dpsr_apex.config_files import load_config
+from dpsr_apex.processes.weights import inflate_weights, squeeze_weights
+from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.roles.replay_server import ReplayServer
+from dpsr_apex.roles.replay_service import Outgoing, ReplayService
+from dpsr_apex.run.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
+from dpsr_apex.run.interrupt import Interrupt
+from dpsr_apex.run.journal import Journal, passed
+from dpsr_apex.run.metrics import read_metrics, truncate_after
+from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.state import State
+from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
+from dpsr_apex.wire.keys import load_server_keys, make_keys
+from dpsr_apex.wire.messages import LearnerState
+from dpsr_apex.wire.sockets import Server, is_loopback, wait
+
+TICK_SECONDS = 0.1
+AT_ONCE = 256  # messages taken before the clock is looked at
+STATE_SECONDS = 6.0  # for the learner's last word before a run ends without it
+FAREWELL_SECONDS = 2.0  # for everybody to leave
+
+log = logging.getLogger(__name__)
+
+
+def run_replay(run: RunDirectory, bind: str) -> int:
+    """Serve the run in its directory, new or from its newest checkpoint, until it ends; the exit code."""
+    config = load_config(run.config)
+    checkpoint = newest_checkpoint(run.checkpoints)
+    with Interrupt() as interrupt:
+        return ReplayProcess(config, run, bind, checkpoint).run(interrupt)
+
+
+class ReplayProcess:
+    """One life of the head of a run."""
+
+    def __init__(self, config: Config, run: RunDirectory, bind: str, checkpoint: Checkpoint | None) -> None:
+        self._config = config
+        self._run = run
+        replay = DpsrReplay(config.replay, config.run.total_steps, np.random.default_rng([config.run.seed, 1]))
+        server = ReplayServer(replay, config, era=secrets.randbits(62))
+        emulator = importlib.metadata.version("ale-py")
+        self._service = ReplayService(config, server, _run_id(run), emulator)
+        self._journal = Journal(config, run, self._service.note)
+        self._saved_at = checkpoint.t if checkpoint else 0
+        self._saving: int | None = None  # id of the process that writes a checkpoint
+        self._save_began = 0.0
+        self._ticked = 0.0
+        self._states_used = 0  # of those that the learner has sent
+        if checkpoint:
+            self._load(checkpoint)
+        updates = self._updates
+        self._metrics = self._journal.open(checkpoint.t if checkpoint else None, updates)
+        self._server = _listen(bind, run)
+        _announce(run, self._server.endpoint)
+
+    def run(self, interrupt: Interrupt) -> int:
+        """Serve until the run is over or stopped; either way a checkpoint is left behind."""
+        log.info("serving at %s from t = %d", self._server.endpoint, self._service.t)
+        with self._metrics:
+            while not self._is_over(interrupt):
+                self._serve()
+                self._do_what_is_due()
+            finished = self._service.finished
+            self._end("the run is finished" if finished else self._service.stopping or "the run was stopped", finished)
+        self._server.close()
+        log.info("%s at t = %d", "finished" if finished else "stopped", self._service.t)
+        return 0
+
+    @property
+    def _updates(self) -> int:
+        return self._service.server.rate.batches
+
+    def _is_over(self, interrupt: Interrupt) -> bool:
+        return interrupt.asked or self._service.stopping is not None or self._service.finished
+
+    def _serve(self) -> None:
+        """Wait for messages, and answer those that are there."""
+        wait([self._server], TICK_SECONDS)
+        for _ in range(AT_ONCE):
+            received = self._server.receive()
+            if received is None:
+                break
+            self._send(self._answers(received.sender, received.frames))
+        now = time.monotonic()
+        if now - self._ticked >= TICK_SECONDS:
+            self._ticked = now
+            self._send(self._service.tick(now))
+
+    def _answers(self, sender: bytes, frames: list[Any]) -> list[Outgoing]:
+        now = time.monotonic()
+        try:
+            return self._service.handle(sender, decode(frames), now)
+        except WrongProtocol as error:
+            reason = f"it speaks protocol {error.theirs}, this run {PROTOCOL}"
+            return self._service.wrong_protocol(sender, reason, now)
+        except BadMessage as error:
+            return self._service.malformed(sender, str(error), now)
+
+    def _send(self, outgoing: list[Outgoing]) -> None:
+        for address, message in outgoing:
+            self._server.send(address, encode(message))
+
+    def _do_what_is_due(self) -> None:
+        if self._journal.is_due(self._service.t):
+            self._log()
+        if self._saving is not None:
+            self._look_after_saving()
+        elif passed(self._config.run.checkpoint_period, self._saved_at, self._service.t):
+            self._save_beside()
+
+    def _log(self) -> None:
+        service = self._service
+        self._journal.games(service.drain_games())
+        for report in service.drain_learning():
+            self._journal.updates(report.recent, report.loss, report.mean_q, report.gradient_norm)
+        evaluations = read_metrics(self._run.evaluations)
+        self._journal.diary.evaluation_mean = evaluations[-1]["mean"] if evaluations else None
+        more = {
+            "actors": len(service.sessions.actors),
+            "learner_waiting": service.learning.waiting if service.learning else None,
+            **{f"traffic_{name}": count for name, count in asdict(service.traffic).items()},
+        }
+        service.row = self._journal.write(service.server.replay, self._updates, self._epsilon, more)
+
+    @property
+    def _epsilon(self) -> float | None:
+        actor = self._config.actor
+        return None if actor.ladder else actor.exploration.at(self._service.t, self._config.run.total_steps)
+
+    def _save_beside(self) -> None:
+        """First the learner's state is asked for; when it has come, a copy of this process writes everything."""
+        service = self._service
+        if not service.awaiting_state and service.states_received == self._states_used:
+            if not service.sessions.learner:
+                return
+            self._send(service.request_save())
+        elif service.states_received > self._states_used:
+            self._states_used = service.states_received
+            self._fork()
+
+    def _fork(self) -> None:
+        began = time.monotonic()
+        with warnings.catch_warnings():
+            # Newer Pythons warn of forks beside threads: the copy uses none of the sockets that those threads serve.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._saving = os.fork()
+        if self._saving == 0:
+            os._exit(self._write_checkpoint_in_copy())
+        self._saved_at = self._service.t
+        self._save_began = began
+        log.info("saving at t = %d; the service stood still for %.3f s", self._saved_at, time.monotonic() - began)
+
+    def _write_checkpoint_in_copy(self) -> int:
+        try:
+            os.nice(5)
+            self._write_checkpoint()
+        except BaseException:
+            log.exception("the checkpoint at t = %d could not be written", self._service.t)
+            return 1
+        return 0
+
+    def _look_after_saving(self) -> None:
+        assert self._saving is not None
+        done, status = os.waitpid(self._saving, os.WNOHANG)
+        if not done:
+            return
+        self._saving = None
+        if status:
+            self._service.note(f"The checkpoint at t = {self._saved_at:,} could not be written; the last one is kept.")
+        else:
+            log.info("saved t = %d in %.1f s", self._saved_at, time.monotonic() - self._save_began)
+
+    def _write_checkpoint(self) -> Path:
+        service = self._service
+        learner = service.learner_state
+        parts = {
+            "replay": service.save(),
+            "learner": State(json.loads(learner.facts), inflate_weights(learner.arrays)),
+            "journal": self._journal.save(),
+        }
+        return save_checkpoint(self._run.checkpoints, service.t, parts, self._config.run.checkpoints_kept)
+
+    def _end(self, reason: str, finished: bool) -> None:
+        """The learner's last word, everybody's farewell, the last row and the last checkpoint."""
+        if self._saving is not None:
+            os.waitpid(self._saving, 0)
+        self._wait_for_learner()
+        if self._journal.is_due(self._service.t):
+            self._log()
+        self._send(self._service.goodbye(finished, reason))
+        self._serve_until(lambda: self._service.everybody_left, FAREWELL_SECONDS)
+        if not self._service.learner_state.arrays:
+            self._service.note("No checkpoint can be written: the learner never came.")
+            return
+        try:
+            log.info("saved %s", self._write_checkpoint())
+        except OSError as error:
+            log.error("the last checkpoint could not be written: %s", error)
+            raise
+
+    def _wait_for_learner(self) -> None:
+        """Its state after all batches that it was given; one that was asked for before is not that."""
+        service = self._service
+        deadline = time.monotonic() + STATE_SECONDS
+        self._serve_until(lambda: not service.awaiting_state, STATE_SECONDS)
+        self._send(service.request_save())
+        self._serve_until(lambda: not service.awaiting_state, deadline - time.monotonic())
+        if service.awaiting_state:
+            service.note("The learner did not answer: its last saved state is kept.")
+
+    def _serve_until(self, over: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not over() and time.monotonic() < deadline:
+            self._serve()
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        self._service.load(checkpoint.parts["replay"])
+        learner = checkpoint.parts["learner"]
+        self._service.learner_state = LearnerState(json.dumps(learner.facts), squeeze_weights(learner.arrays))
+        self._journal.load(checkpoint.parts["journal"])
+        truncate_after(self._run.evaluations, checkpoint.t)
+
+
+def _listen(bind: str, run: RunDirectory) -> Server:
+    """A socket there; beyond this machine it asks for the run's keys, which are made where there are none."""
+    if is_loopback(bind):
+        return Server(bind)
+    make_keys(run.keys)
+    return Server(bind, load_server_keys(run.keys))
+
+
+def _run_id(run: RunDirectory) -> str:
+    """The run's name for itself: random, and the same in all its lives."""
+    if not run.identity.exists():
+        run.identity.write_text(secrets.token_hex(8), encoding="ascii")
+    return run.identity.read_text(encoding="ascii")
+
+
+def _announce(run: RunDirectory, endpoint: str) -> None:
+    """Write down where the run can be talked to, whole or not at all."""
+    temporary = run.connection.with_name(f".unfinished-{run.connection.name}")
+    temporary.write_text(json.dumps({"endpoint": endpoint, "pid": os.getpid()}), encoding="ascii")
+    temporary.replace(run.connection)

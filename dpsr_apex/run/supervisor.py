@@ -1,0 +1,282 @@
+"""The processes of a run on this machine: started, looked after, started again when they die, and ended together.
+
+It only supervises and shows. What the processes say to each other it never sees, and all that a run must remember is
+with the replay's process; so it can be killed at any moment, and those that it started notice and end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpsr_apex.config import Config
+from dpsr_apex.run.children import Child
+from dpsr_apex.run.interrupt import Interrupt
+from dpsr_apex.run.live import LiveView
+from dpsr_apex.run.metrics import read_metrics
+from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.wire.codec import BadMessage, decode, encode
+from dpsr_apex.wire.keys import load_client_keys
+from dpsr_apex.wire.messages import Gone, Message, Stats, StatsRequest, Stop
+from dpsr_apex.wire.sockets import Client, host_of, is_loopback, port_of, wait, with_host
+
+LOOK_SECONDS = 0.25
+START_SECONDS = 60.0  # for the replay to listen
+END_SECONDS = 9.0  # for everybody to leave when the run is stopped
+WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
+STILL_SECONDS = 30.0  # without a transition and an update, before that is said
+
+log = logging.getLogger(__name__)
+
+
+class RunFailed(Exception):
+    """The run cannot go on: why."""
+
+
+@dataclass
+class Watch:
+    """Says when nothing moves."""
+
+    progress: tuple[int, int] = (-1, -1)
+    since: float = field(default_factory=time.monotonic)
+    told: float = 0.0  # seconds of standing still at which it was last said
+
+    def look(self, progress: tuple[int, int], now: float) -> float | None:
+        """Seconds without progress, when it is time to say so: after 30, 60, 120, ..."""
+        if progress != self.progress:
+            self.progress, self.since, self.told = progress, now, 0.0
+            return None
+        still = now - self.since
+        if still < max(STILL_SECONDS, 2 * self.told):
+            return None
+        self.told = still
+        return still
+
+
+class Supervisor:
+    """Runs one run: a replay, a learner, an evaluator and actors."""
+
+    def __init__(self, config: Config, run: RunDirectory, view: LiveView, bind: str) -> None:
+        self._config = config
+        self._run = run
+        self._view = view
+        self._bind = bind
+        self._children: list[Child] = []
+        self._client: Client | None = None
+        self._stats: dict[str, Any] = {}
+        self._noted = 0
+        self._evaluations = len(read_metrics(run.evaluations))
+        self._row_t = -1
+        self._watch = Watch()
+
+    @property
+    def t(self) -> int:
+        """The run's clock, as last heard."""
+        return int(self._stats.get("t", 0))
+
+    def run(self, interrupt: Interrupt) -> bool:
+        """Go on until the run ends or is interrupted; whether it is finished. RunFailed when it cannot go on."""
+        self._run.connection.unlink(missing_ok=True)
+        try:
+            self._start_all(interrupt)
+            while self._replay.runs or self._replay.start_at is not None:
+                if interrupt.asked:
+                    self._view.note("Stopping: everything is saved first. Once more to end at once.")
+                    break
+                self._look_after_children()
+                self._look_at_the_run()
+            else:
+                self._wait_for_evaluation(interrupt)
+        finally:
+            self._end_all()
+            if self._client:
+                self._client.close()
+            self._run.connection.unlink(missing_ok=True)
+        return bool(self._evaluated_at_end())
+
+    def _start_all(self, interrupt: Interrupt) -> None:
+        self._add("replay", "replay", ["replay", "--run-dir", str(self._run.path), "--bind", self._bind])
+        self._replay.start()
+        endpoint = self._wait_for_replay(interrupt)
+        if endpoint is None:
+            return
+        # Started again, it must be where everybody looks for it.
+        self._replay.command[-1] = endpoint.removeprefix("tcp://")
+        key = [] if is_loopback(endpoint) else ["--key", str(self._run.keys / "client.key")]
+        self._client = Client(_reachable(endpoint), load_client_keys(Path(key[1])) if key else None)
+        connect = ["--connect", _reachable(endpoint).removeprefix("tcp://"), *key]
+        self._say_how_to_join(endpoint, key)
+        actors = self._config.system.actors or 1
+        self._add("learner", "learner", ["learner", *connect, *self._learner_options(endpoint, actors)])
+        for index in range(actors):
+            self._add(f"actor-{index}", "actor", ["actor", *connect, "--name", f"actor-{index}"])
+        self._add("evaluator", "evaluator", ["evaluator", str(self._run.path), *connect])
+
+    def _add(self, name: str, role: str, command: list[str]) -> None:
+        self._children.append(Child(name, role, command, self._run.logs / f"{name}.log"))
+
+    @property
+    def _replay(self) -> Child:
+        return self._children[0]
+
+    def _of(self, role: str) -> list[Child]:
+        return [child for child in self._children if child.role == role]
+
+    def _wait_for_replay(self, interrupt: Interrupt) -> str | None:
+        """Where it listens; None when the run was interrupted before it did."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._run.connection.exists():
+            if interrupt.asked:
+                return None
+            if not self._replay.runs or time.monotonic() > deadline:
+                raise RunFailed(f"The replay's process did not start:\n{self._replay.last_words()}")
+            time.sleep(0.02)
+        endpoint: str = json.loads(self._run.connection.read_text(encoding="ascii"))["endpoint"]
+        return endpoint
+
+    def _learner_options(self, endpoint: str, actors: int) -> list[str]:
+        """Weights are served beside the replay, at the next port where that one was chosen; threads fill the cores."""
+        host, port = host_of(endpoint), port_of(self._bind)
+        return ["--bind", f"{host}:{port + 1 if port else 0}", "--threads", str(max(_cores() - actors, 1))]
+
+    def _say_how_to_join(self, endpoint: str, key: list[str]) -> None:
+        if not key:
+            self._view.note(f"Serving at {endpoint}, for this machine alone (--bind 0.0.0.0:5555 lets others in)")
+            return
+        host = socket.gethostname() if _is_everywhere(endpoint) else host_of(endpoint)
+        join = f"dpsr-apex actor --connect {host}:{port_of(endpoint)} --key {key[1]}"
+        self._view.note(f"Serving at {endpoint}. With a copy of the key file, other machines join by\n  {join}")
+
+    def _look_after_children(self) -> None:
+        """Start what is to be started, and see who has died."""
+        for child in self._children:
+            now = time.monotonic()
+            if child.start_at is not None and now >= child.start_at:
+                child.start()
+            elif child.died:
+                self._mourn(child, now)
+
+    def _mourn(self, child: Child, now: float) -> None:
+        first = child.deaths == 0
+        cause = child.bury(now)
+        self._tell(Gone(child.name))
+        words = f"{child.name} {cause}"
+        if first and (last := child.last_words()):
+            words += f"; its last words ({child.log}):\n{last}"
+        if child.given_up:
+            words += f"\n{child.name} died {child.deaths} times in a row and is given up"
+        self._view.note(words)
+        log.warning(words)
+        if child is self._replay:
+            self._call_back(now)
+        if child.given_up and child.role in ("replay", "learner"):
+            raise RunFailed(f"The {child.role} died {child.deaths} times in a row; see {child.log}")
+        if all(actor.given_up for actor in self._of("actor")):
+            raise RunFailed(f"Every actor died too often; see {child.log}")
+
+    def _call_back(self, now: float) -> None:
+        """Who was sent home by a replay that then died is needed again."""
+        for child in self._children[1:]:
+            if child.process is not None and not child.runs and not child.died:
+                child.start_at = now
+
+    def _look_at_the_run(self) -> None:
+        """Ask the replay how things are, and show it."""
+        self._tell(StatsRequest())
+        if self._client is None:
+            time.sleep(LOOK_SECONDS)
+            return
+        deadline = time.monotonic() + LOOK_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            wait([self._client], left)
+            while (frames := self._client.receive()) is not None:
+                with contextlib.suppress(BadMessage):
+                    self._take(decode(frames))
+        self._show_evaluations()
+        progress = (self.t, int(self._stats.get("rate", {}).get("batches", 0)))
+        if still := self._watch.look(progress, time.monotonic()):
+            why = self._stats.get("waiting") or "nobody says that they wait"
+            self._view.note(f"Nothing has moved for {still:.0f} s at t = {self.t:,}. {why}")
+
+    def _take(self, message: Message) -> None:
+        if not isinstance(message, Stats):
+            return
+        self._stats = json.loads(message.facts)
+        for number, text in self._stats["notes"]:
+            if number > self._noted:
+                self._noted = number
+                self._view.note(text)
+        row = self._stats["row"]
+        if row and row["t"] != self._row_t:
+            self._row_t = row["t"]
+            self._view.update(row)
+        self._view.advance(self.t)
+
+    def _show_evaluations(self) -> None:
+        rows = read_metrics(self._run.evaluations)
+        for row in rows[self._evaluations :]:
+            self._view.note(f"evaluation at t = {row['t']:,}: mean {row['mean']:.1f} over {row['games']} games")
+        self._evaluations = len(rows)
+
+    def _tell(self, message: Message) -> None:
+        if self._client is not None:
+            self._client.send(encode(message))
+
+    def _evaluated_at_end(self) -> bool:
+        rows = read_metrics(self._run.evaluations)
+        return bool(rows) and rows[-1]["t"] >= self._config.run.total_steps
+
+    def _wait_for_evaluation(self, interrupt: Interrupt) -> None:
+        """The replay has ended in order; the last weights may still be played with."""
+        evaluators = self._of("evaluator")
+        if any(child.runs for child in evaluators):
+            self._view.note("The run has ended; the last evaluation is being played")
+        while any(child.runs for child in evaluators) and not interrupt.asked:
+            time.sleep(LOOK_SECONDS)
+        self._show_evaluations()
+
+    def _end_all(self) -> None:
+        """Everybody leaves, the replay last; who does not is killed."""
+        if self._replay.runs:
+            self._tell(Stop("the run was stopped"))
+        for child in self._of("evaluator") if self._replay.runs else self._children:
+            child.signal(signal.SIGTERM)
+        others = self._children[1:]
+        self._wait_until_ended(others, END_SECONDS)
+        self._wait_until_ended([self._replay], WRITE_SECONDS)
+        for child in self._children:
+            if child.runs:
+                log.warning("%s did not leave and is killed", child.name)
+                child.signal(signal.SIGKILL)
+                child.reap()
+
+    def _wait_until_ended(self, children: list[Child], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while any(child.runs for child in children) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def room_for_actors() -> int:
+    """As many as there are cores, but for that of the learner."""
+    return max(_cores() - 1, 1)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _reachable(endpoint: str) -> str:
+    """Where this machine itself finds a server that may listen everywhere."""
+    return with_host(endpoint, "127.0.0.1")
+
+
+def _is_everywhere(endpoint: str) -> bool:
+    return _reachable(endpoint) != endpoint
