@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgpack
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from dpsr_apex.replay.transitions import Transitions, pack, unpack
 from dpsr_apex.wire.messages import Message, Refused
@@ -27,6 +27,7 @@ from dpsr_apex.wire.messages import Message, Refused
 PROTOCOL = 1
 MAX_FRAME = 256 * 2**20  # bytes in any one frame
 MAX_HEADER = 2**20  # bytes in frame 0, which holds all texts
+MAX_ENTRIES = 64  # in frame 0; some more than needed, so that other versions are known for what they are
 MAX_ROWS = 100_000  # in any one array, or transitions in any one message
 MAX_PIECES = 40 * MAX_ROWS  # frames and snapshots that the transitions of one message name
 
@@ -75,10 +76,10 @@ def decode(frames: Sequence[Frame]) -> Message:
     )
     _require(len(parts) == expected, f"{plan.cls.__name__} has {expected} frames, but {len(parts)} came")
     behind = iter(parts[1:])
-    values = [_value(field, entry, behind) for field, entry in zip(plan.fields, entries, strict=True)]
-    for together in plan.together:
-        _check_rows({plan.fields[i].name: len(values[i]) for i in together if values[i] is not None})
-    return cast(Message, plan.cls(*values))
+    values = {field.name: _value(field, entry, behind) for field, entry in zip(plan.fields, entries, strict=True)}
+    for names in plan.together:
+        _check_rows({name: len(values[name]) for name in names if values[name] is not None})
+    return cast(Message, plan.cls(**values))
 
 
 # How a message travels, by its type hints.
@@ -88,7 +89,7 @@ class _Form(NamedTuple):
     """How values of one type travel as raw frames: how many, the way there, and the way back, given a name for it."""
 
     frames: int
-    split: Callable[[Any], list[bytes]]
+    split: Callable[[Any], list[Frame]]
     join: Callable[[str, list[bytes]], Any]
 
 
@@ -101,8 +102,8 @@ class _Field(NamedTuple):
 class _Plan(NamedTuple):
     number: int
     cls: Callable[..., Any]
-    fields: tuple[_Field, ...]
-    together: tuple[tuple[int, ...], ...]  # fields that must have the same number of rows
+    fields: list[_Field]
+    together: list[list[str]]  # names of fields that must have the same number of rows
 
 
 _AS_PYTHON: dict[type | None, Callable[[Any], Any]] = {int: operator.index, float: float, str: str, bool: bool}
@@ -111,10 +112,9 @@ _ROWS_APART = {"failed", "scores", "lengths"}  # these are not about the transit
 
 def _plan(number: int, cls: type) -> _Plan:
     hints = get_type_hints(cls)
-    columns = [i for i, hint in enumerate(hints.values()) if _bare(hint) not in (*_AS_PYTHON, bytes)]
-    apart = tuple(i for i in columns if list(hints)[i] in _ROWS_APART)
-    together = tuple(i for i in columns if i not in apart)
-    return _Plan(number, cls, tuple(_field(name, hint) for name, hint in hints.items()), (together, apart))
+    columns = [name for name, hint in hints.items() if _bare(hint) not in (*_AS_PYTHON, bytes)]
+    together = [[name for name in columns if (name in _ROWS_APART) is apart] for apart in (False, True)]
+    return _Plan(number, cls, [_field(name, hint) for name, hint in hints.items()], together)
 
 
 def _field(name: str, hint: Any) -> _Field:
@@ -136,7 +136,7 @@ def _form(hint: Any) -> _Form:
     if hint is Transitions:
         return _Form(len(_PACKED), _split_transitions, _join_transitions)
     if get_origin(hint) is np.ndarray:
-        (dtype,) = get_args(get_args(hint)[1])
+        dtype = np.dtype(get_args(get_args(hint)[1])[0]).newbyteorder("<")
         return _Form(1, lambda array: [_raw(array, dtype)], lambda name, frames: _column(name, frames[0], dtype))
     raise TypeError(f"{hint} cannot travel")
 
@@ -149,7 +149,7 @@ def _open(parts: list[bytes]) -> tuple[_Plan, list[Any]]:
     _require(parts != [], "there are no frames")
     _require(len(parts[0]) <= MAX_HEADER, f"its header has {len(parts[0])} bytes, more than {MAX_HEADER}")
     try:
-        header = msgpack.unpackb(parts[0], max_array_len=_MAX_ENTRIES, max_map_len=0, max_ext_len=0, max_bin_len=0)
+        header = msgpack.unpackb(parts[0], max_array_len=MAX_ENTRIES, max_map_len=0, max_ext_len=0, max_bin_len=0)
     except (ValueError, msgpack.UnpackException) as error:
         raise BadMessage(f"its header is not msgpack as it should be: {type(error).__name__}") from None
     _require(type(header) is list and len(header) >= 2, "its header is no list of version, number and fields")
@@ -170,9 +170,13 @@ def _entries(plan: _Plan, header: list[Any]) -> list[Any]:
 
 
 def _entry(name: str, kind: type, entry: Any) -> Any:
-    _require(type(entry) is kind, f"{name} is of type {type(entry).__name__}, not {kind.__name__}")
-    _require(kind is not int or -(2**63) <= entry < 2**63, f"{name} is beyond 64 bits")
-    _require(kind is not float or math.isfinite(entry), f"{name} is {entry}")
+    found = type(entry)
+    if found is not kind:  # a bool is no int here
+        raise BadMessage(f"{name} is of type {found.__name__}, not {kind.__name__}")
+    if kind is int and not -(2**63) <= entry < 2**63:
+        raise BadMessage(f"{name} is {entry}, which is more than 64 bits")
+    if kind is float and not math.isfinite(entry):
+        raise BadMessage(f"{name} is {entry}")
     return entry
 
 
@@ -185,49 +189,53 @@ def _value(field: _Field, entry: Any, behind: Iterator[bytes]) -> Any:
 # Arrays.
 
 
-def _raw(array: NDArray[Any], dtype: DTypeLike) -> bytes:
-    return np.asarray(array, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()
+def _raw(array: NDArray[Any], dtype: np.dtype[Any]) -> bytes:
+    return np.asarray(array, dtype=dtype).tobytes()
 
 
-def _array(name: str, frame: bytes, dtype: DTypeLike, most: int = MAX_ROWS) -> NDArray[Any]:
-    """A view of the frame as an array of at most so many finite numbers."""
-    wire = np.dtype(dtype).newbyteorder("<")
-    _require(len(frame) % wire.itemsize == 0, f"{name} has {len(frame)} bytes, not a multiple of {wire.itemsize}")
-    _require(len(frame) // wire.itemsize <= most, f"{name} has {len(frame) // wire.itemsize} items, more than {most}")
-    array = np.frombuffer(frame, dtype=wire)
-    if wire.kind == "f" and not np.isfinite(array).all():
-        row = int(np.argmin(np.isfinite(array)))
+def _column(name: str, frame: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The frame as an array of its own, writable, in the byte order of this machine."""
+    return _array(name, frame, dtype, MAX_ROWS).astype(dtype.newbyteorder("="))
+
+
+def _array(name: str, frame: bytes, dtype: np.dtype[Any], most: int) -> NDArray[Any]:
+    """A view of the frame as at most so many numbers, all of them finite."""
+    count, rest = divmod(len(frame), dtype.itemsize)
+    if rest:
+        raise BadMessage(f"{name} has {len(frame)} bytes, not a multiple of {dtype.itemsize}")
+    if count > most:
+        raise BadMessage(f"{name} has {count} items, more than {most}")
+    array = np.frombuffer(frame, dtype=dtype)
+    if dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+        row = int(np.argmin(finite))
         raise BadMessage(f"{name}[{row}] is {array[row]}")
     return array
 
 
-def _column(name: str, frame: bytes, dtype: DTypeLike) -> NDArray[Any]:
-    """An array of its own, for any use."""
-    return _array(name, frame, dtype).astype(dtype)
-
-
 def _check_rows(counts: dict[str, int]) -> None:
-    told = ", ".join(f"{name} {count}" for name, count in counts.items())
-    _require(len(set(counts.values())) <= 1, f"these should have the same number of rows: {told}")
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise BadMessage(f"these should have the same number of rows: {told}")
 
 
 # Transitions, in the form in which they are also saved.
 
-_PACKED: dict[str, tuple[DTypeLike, int]] = {  # type, and how many there may be
-    "a_tm1": (np.int64, MAX_ROWS),
-    "r_t": (np.float32, MAX_ROWS),
-    "terminal": (np.uint8, MAX_ROWS),
-    "n_steps": (np.uint8, MAX_ROWS),
-    "stack_sizes": (np.uint8, 3 * MAX_ROWS),
-    "references": (np.uint32, MAX_PIECES),
-    "piece_sizes": (np.uint32, MAX_PIECES),
-    "pieces": (np.uint8, MAX_FRAME),
+_PACKED: dict[str, tuple[np.dtype[Any], int]] = {  # type, and how many there may be
+    "a_tm1": (np.dtype("<i8"), MAX_ROWS),
+    "r_t": (np.dtype("<f4"), MAX_ROWS),
+    "terminal": (np.dtype("u1"), MAX_ROWS),
+    "n_steps": (np.dtype("u1"), MAX_ROWS),
+    "stack_sizes": (np.dtype("u1"), 3 * MAX_ROWS),
+    "references": (np.dtype("<u4"), MAX_PIECES),
+    "piece_sizes": (np.dtype("<u4"), MAX_PIECES),
+    "pieces": (np.dtype("u1"), MAX_FRAME),
 }
 
 
-def _split_transitions(transitions: Transitions) -> list[bytes]:
+def _split_transitions(transitions: Transitions) -> list[Frame]:
     arrays = pack(transitions)
-    return [_raw(arrays[part], dtype) for part, (dtype, _) in _PACKED.items()]
+    pieces = arrays.pop("pieces")  # by far the largest: not copied
+    return [*(_raw(array, _PACKED[part][0]) for part, array in arrays.items()), pieces.data]
 
 
 def _join_transitions(name: str, frames: list[bytes]) -> Transitions:
@@ -262,6 +270,5 @@ def _require(holds: bool | np.bool_, reason: str) -> None:
 
 _PLANS = [_plan(number, cls) for number, cls in enumerate(get_args(Message))]
 _PLAN_OF = {plan.cls: plan for plan in _PLANS}
-_MAX_ENTRIES = 2 + max(len(plan.fields) for plan in _PLANS)
 MAX_PARTS = 1 + max(sum(field.form.frames for field in plan.fields if field.form) for plan in _PLANS)
 """Frames of the longest message."""
