@@ -1,0 +1,85 @@
+"""One example of every message that may travel, and how to compare two of them."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from dpsr_apex.replay.transitions import Stack, Transitions
+from dpsr_apex.wire import messages
+from dpsr_apex.wire.messages import Message
+from tests.unit.replay.naive import Row, rows_of, transitions_of
+
+KEY = b"0123456789" * 4
+
+
+def walk(count: int, stack: int = 4) -> Transitions:
+    """Consecutive transitions, whose stacks share all but one frame."""
+    frames = [b"frame %d" % i for i in range(count + stack)]
+    stacks: list[Stack] = [tuple(frames[i : i + stack]) for i in range(count + 1)]
+    rows: list[Row] = [
+        (stacks[i], i % 6, 0.5 * i, stacks[i + 1], i % 7 == 6, 1 + i % 3, b"snapshot %d" % i * (i % 2))
+        for i in range(count)
+    ]
+    return transitions_of(rows)
+
+
+EXAMPLES: list[Message] = [
+    messages.Recycle(3, 2**63 - 1, np.array([5, 7]), walk(2)),
+    messages.Recycled(3, 8, np.arange(4), walk(4), np.array([0.0, 1.5, 2.0, 1e300]), np.array([9])),
+    messages.SampleRequest(32),
+    messages.Batch(0, 1_000, np.array([2**62, -1, 0]), np.array([1.0, 0.5, 0.25], dtype=np.float32), walk(3)),
+    messages.Priorities(1, np.arange(1_000), np.linspace(0, 1, 1_000)),
+    messages.Hello(),
+    messages.Terms("20240101-pong", "seed = 1\n# ünïcode 🕹\n"),
+    messages.Join("run", "learner", "learner-0", 2**62, "0.12.1", "", 0, "tcp://127.0.0.1:5555", KEY),
+    messages.Welcome(1, -(2**63), -1, 8, 0, "", b""),
+    messages.Refused("another run"),
+    messages.Stranger(),
+    messages.Heartbeat(0),
+    messages.Alive(1, "tcp://[::1]:5555", KEY),
+    messages.Leave(10**12),
+    messages.Goodbye(True, ""),
+    messages.Gone("actor-3"),
+    messages.Chunk(5, walk(50), None, np.array([21.0, -21.0]), np.array([100, 2])),
+    messages.Acknowledged(6, 250),
+    messages.WeightsRequest(-1, -1),
+    messages.Weights(7, 4, 1_000, b"\x00online" * 100, None),
+    messages.Learning(10, 0, 0.0, -1.5, 1e-300, 0.25),
+    messages.SaveRequest(),
+    messages.LearnerState("{}", b""),
+    messages.StatsRequest(),
+    messages.Stats('{"t": 1}'),
+    messages.SetRate(0),
+    messages.Stop("asked to"),
+]
+
+CHUNK_WITH_ERRORS = messages.Chunk(0, walk(3), np.array([1.0, 2.0, 3.0]), np.zeros(0), np.zeros(0, dtype=np.int64))
+EMPTY_CHUNK = messages.Chunk(0, walk(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
+BARE_WEIGHTS = messages.Weights(7, 4, 1_000, None, None)
+ALL = [*EXAMPLES, CHUNK_WITH_ERRORS, EMPTY_CHUNK, BARE_WEIGHTS]
+
+
+def plain(value: Any) -> Any:
+    """A value that can be compared: arrays with their types, transitions with which of their pieces are one."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.tolist()
+    if isinstance(value, Transitions):
+        columns = [plain(column) for column in (value.a_tm1, value.r_t, value.terminal, value.n_steps)]
+        return rows_of(value), columns, sharing(value)
+    return type(value), value
+
+
+def sharing(transitions: Transitions) -> list[int]:
+    """For each piece of bytes the number of the first one that is the same object; all empty ones count as one."""
+    numbers: dict[int, int] = {}
+    pieces = chain(*transitions.s_tm1, *transitions.s_t, transitions.snapshots)
+    return [numbers.setdefault(id(piece) if piece else 0, len(numbers)) for piece in pieces]
+
+
+def assert_same(message: Message, other: Message) -> None:
+    assert type(message) is type(other)
+    for name, value, twin in zip(message._fields, message, other, strict=True):
+        assert plain(value) == plain(twin), name

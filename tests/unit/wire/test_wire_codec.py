@@ -1,0 +1,510 @@
+"""Messages as frames: all of them come back as they were, and nothing else than a message comes out of any bytes."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from collections.abc import Iterable, Sequence
+from typing import Any, cast, get_args
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dpsr_apex.replay.transitions import Transitions, pack
+from dpsr_apex.wire import codec
+from dpsr_apex.wire.codec import (
+    MAX_HEADER,
+    MAX_PARTS,
+    MAX_PIECES,
+    MAX_ROWS,
+    PROTOCOL,
+    BadMessage,
+    Frame,
+    WrongProtocol,
+    decode,
+    encode,
+)
+from dpsr_apex.wire.messages import (
+    Batch,
+    Chunk,
+    Heartbeat,
+    Hello,
+    Learning,
+    Message,
+    Priorities,
+    Recycled,
+    Refused,
+    Stop,
+    Welcome,
+)
+from tests.unit.replay.naive import Row, transitions_of
+from tests.unit.wire.examples import ALL, CHUNK_WITH_ERRORS, EXAMPLES, assert_same, walk
+
+NUMBER = {cls: number for number, cls in enumerate(get_args(Message))}
+
+
+def raw(message: Message) -> list[bytes]:
+    return [bytes(frame) for frame in encode(message)]
+
+
+def header(*entries: Any) -> list[bytes]:
+    return [msgpack.packb(list(entries))]
+
+
+def decode_or_none(frames: Sequence[Frame]) -> Message | None:
+    """Any other error than BadMessage fails the test."""
+    try:
+        return decode(frames)
+    except BadMessage:
+        return None
+
+
+def name_of(message: Message) -> str:
+    return type(message).__name__
+
+
+# There and back.
+
+
+def test_every_message_has_an_example() -> None:
+    assert [type(example) for example in EXAMPLES] == list(get_args(Message))
+
+
+@pytest.mark.parametrize("message", ALL, ids=name_of)
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
+    assert_same(message, decode(encode(message)))
+    assert_same(message, decode([memoryview(frame) for frame in encode(message)]))
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[Row]:
+    """Transitions whose frames come from a small pool, so that many are one object; equal bytes need not be."""
+    contents = draw(st.lists(st.binary(min_size=2, max_size=4) | st.just(b""), min_size=1, max_size=6))
+    pool = [bytes(bytearray(content)) for content in (*contents, *contents)]
+    stack = st.lists(st.sampled_from(pool), max_size=4).map(tuple)
+    row = st.tuples(
+        stack,
+        st.integers(0, 2**63 - 1),
+        st.floats(width=32, allow_nan=False, allow_infinity=False),
+        stack,
+        st.booleans(),
+        st.integers(1, 255),
+        st.sampled_from(pool),
+    )
+    return draw(st.lists(row, max_size=8))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(rows(), st.booleans())
+def test_any_transitions_come_back_as_they_were(rows: list[Row], with_errors: bool) -> None:
+    td_errors = np.arange(len(rows), dtype=np.float64) if with_errors else None
+    chunk = Chunk(1, transitions_of(rows), td_errors, np.zeros(1), np.ones(1, dtype=np.int64))
+    assert_same(chunk, decode(encode(chunk)))
+
+
+def test_what_is_decoded_is_its_own() -> None:
+    buffers = [bytearray(frame) for frame in raw(CHUNK_WITH_ERRORS)]
+    message = decode([memoryview(buffer) for buffer in buffers])
+    for buffer in buffers:
+        buffer[:] = bytes(len(buffer))
+    assert_same(message, CHUNK_WITH_ERRORS)
+    assert isinstance(message, Chunk)
+    assert message.td_errors is not None
+    for array in (message.td_errors, message.scores, message.transitions.r_t, message.transitions.terminal):
+        assert array.base is None
+        assert array.flags.writeable
+    assert all(type(piece) is bytes for stack in message.transitions.s_tm1 for piece in stack)
+
+
+def test_frames_do_not_change_with_the_message_they_were_made_from() -> None:
+    message = Priorities(0, np.arange(3), np.ones(3))
+    frames = encode(message)
+    message.identities[:] = 9
+    message.td_errors[:] = math.nan
+    assert_same(decode(frames), Priorities(0, np.arange(3), np.ones(3)))
+
+
+def test_numbers_and_arrays_of_other_types_travel_as_the_messages_say() -> None:
+    learning = Learning(np.int64(3), np.int32(1), np.float32(0.5), 1, np.float64(2), 0)  # type: ignore[arg-type]  # numpy's
+    assert_same(decode(encode(learning)), Learning(3, 1, 0.5, 1.0, 2.0, 0.0))
+    rows = np.arange(6, dtype=np.int32)[::2]
+    priorities = Priorities(0, rows, rows.astype(np.float32))  # type: ignore[arg-type]  # narrower, with gaps
+    assert_same(decode(encode(priorities)), Priorities(0, np.array([0, 2, 4]), np.array([0.0, 2.0, 4.0])))
+
+
+def test_a_text_with_half_a_character_arrives() -> None:
+    assert decode(encode(Stop("no \udcff"))) == Stop("no ?")
+
+
+def test_no_message_has_more_parts_than_allowed() -> None:
+    assert max(len(encode(message)) for message in ALL) == MAX_PARTS
+    assert max(len(message) for message in ALL) + 2 <= codec.MAX_ENTRIES
+
+
+def test_numbers_of_messages_stay_what_they_are() -> None:
+    assert (NUMBER[Hello], NUMBER[Refused]) == (5, 9)
+    assert [msgpack.unpackb(raw(message)[0])[1] for message in EXAMPLES] == list(range(len(EXAMPLES)))
+
+
+# Versions.
+
+
+@pytest.mark.parametrize("theirs", [0, 2, -1, 2**40])
+def test_another_version_is_named(theirs: int) -> None:
+    with pytest.raises(WrongProtocol, match=f"version {theirs} ") as caught:
+        decode([*header(theirs, 1_000, "new", 1.5, *range(40)), b"frame"])
+    assert caught.value.theirs == theirs
+
+
+@pytest.mark.parametrize("theirs", [0, 2, PROTOCOL])
+def test_a_refusal_is_understood_in_any_version(theirs: int) -> None:
+    assert decode(header(theirs, NUMBER[Refused], "too old")) == Refused("too old")
+
+
+def test_a_refusal_of_another_version_is_checked_like_any() -> None:
+    for entries in ([1], ["why", "else"], []):
+        with pytest.raises(BadMessage):
+            decode(header(2, NUMBER[Refused], *entries))
+
+
+# Frames that are no messages.
+
+ONE_HEARTBEAT = NUMBER[Heartbeat]
+ONE_LEARNING = NUMBER[Learning]
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([], "no frames"),
+        ([b""], "not msgpack"),
+        ([b"\xc1"], "not msgpack"),  # never used by msgpack
+        ([msgpack.packb([PROTOCOL, 5]) + b"\x00"], "not msgpack"),
+        ([msgpack.packb({1: 2})], "not msgpack"),
+        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, msgpack.ExtType(1, b"x")])], "not msgpack"),
+        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, msgpack.Timestamp(1)])], "not msgpack"),
+        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, b"x"])], "not msgpack"),
+        ([msgpack.packb([PROTOCOL, NUMBER[Stop]])[:-1] + b"\x09\xa1\xff"], "not msgpack"),
+        ([b"\x91" * 100_000 + b"\x00"], "not msgpack"),  # lists in lists in lists
+        (header(*range(codec.MAX_ENTRIES + 1)), "not msgpack"),
+        ([b"\x00" * (MAX_HEADER + 1)], "more than"),
+        (header(), "no list of"),
+        (header(PROTOCOL), "no list of"),
+        ([msgpack.packb(7)], "no list of"),
+        ([msgpack.packb("text")], "no list of"),
+        ([msgpack.packb({})], "no list of"),
+        (header(True, 5), "no integer"),
+        (header(PROTOCOL, "5"), "no integer"),
+        (header(PROTOCOL, 5.0), "no integer"),
+        (header(PROTOCOL, len(NUMBER)), "no message number"),
+        (header(PROTOCOL, -1), "no message number"),
+        (header(PROTOCOL, ONE_HEARTBEAT), "1 entries in its header, but 0 came"),
+        (header(PROTOCOL, ONE_HEARTBEAT, 1, 2), "1 entries in its header, but 2 came"),
+        (header(PROTOCOL, ONE_HEARTBEAT, True), "sent is of type bool, not int"),
+        (header(PROTOCOL, ONE_HEARTBEAT, None), "sent is of type NoneType"),
+        (header(PROTOCOL, ONE_HEARTBEAT, [1]), "sent is of type list"),
+        (header(PROTOCOL, ONE_HEARTBEAT, {}), "sent is of type dict"),
+        (header(PROTOCOL, ONE_HEARTBEAT, b""), "sent is of type bytes"),
+        (header(PROTOCOL, ONE_HEARTBEAT, 2**63), "sent is 9223372036854775808, which is more than 64 bits"),
+        (header(PROTOCOL, ONE_LEARNING, 1, 1, math.nan, 0.0, 0.0, 0.0), "loss is nan"),
+        (header(PROTOCOL, ONE_LEARNING, 1, 1, 0.0, -math.inf, 0.0, 0.0), "mean_q is -inf"),
+        (header(PROTOCOL, ONE_LEARNING, 1, 1, 0, 0.0, 0.0, 0.0), "loss is of type int, not float"),
+        ([*header(PROTOCOL, ONE_HEARTBEAT, 1), b""], "1 frames, but 2 came"),
+        (raw(EXAMPLES[0])[:-1], "10 frames, but 9 came"),
+    ],
+)
+def test_what_is_wrong_with_frames_is_said(frames: list[bytes], reason: str) -> None:
+    with pytest.raises(BadMessage, match=reason):
+        decode(frames)
+
+
+def test_a_missing_part_must_be_announced_as_missing() -> None:
+    present = raw(CHUNK_WITH_ERRORS)
+    for flag in (None, 0, 1, "yes"):
+        with pytest.raises(BadMessage, match="td_errors is of type"):
+            decode([*header(PROTOCOL, NUMBER[Chunk], 0, flag), *present[1:]])
+    with pytest.raises(BadMessage, match="11 frames, but 12 came"):
+        decode([*header(PROTOCOL, NUMBER[Chunk], 0, False), *present[1:]])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_number_in_an_array_that_is_none_is_named_by_field_and_row(bad: float) -> None:
+    def spoilt(count: int, row: int, dtype: type[np.floating[Any]] = np.float64) -> NDArray[Any]:
+        array = np.zeros(count, dtype=dtype)
+        array[row] = bad
+        return array
+
+    transitions = walk(5)
+    transitions.r_t[4] = bad
+    none, games = np.zeros(0, dtype=np.int64), np.ones(3, dtype=np.int64)
+    messages: list[tuple[Message, str]] = [
+        (Priorities(0, np.arange(5), spoilt(5, 3)), "td_errors[3]"),
+        (Recycled(0, 0, np.arange(5), walk(5), spoilt(5, 1), none), "td_errors[1]"),
+        (Batch(0, 0, np.arange(5), spoilt(5, 0, np.float32), walk(5)), "weights[0]"),
+        (Chunk(0, walk(5), spoilt(5, 2), np.zeros(0), none), "td_errors[2]"),
+        (Chunk(0, walk(5), None, spoilt(3, 2), games), "scores[2]"),
+        (Chunk(0, transitions, None, np.zeros(0), none), "transitions.r_t[4]"),
+    ]
+    for message, place in messages:
+        with pytest.raises(BadMessage) as caught:
+            decode(encode(message))
+        assert str(caught.value) == f"{place} is {bad}"
+
+
+def with_one_more(message: Message, name: str) -> Message:
+    """The message with one row more in this field."""
+    values = dict(zip(message._fields, message, strict=True))
+    value: Any = values[name]
+    more = walk(len(value) + 1) if isinstance(value, Transitions) else np.zeros(len(value) + 1, dtype=value.dtype)
+    cls: Any = type(message)
+    return cast(Message, cls(**{**values, name: more}))
+
+
+@pytest.mark.parametrize(
+    ("example", "name", "agree"),
+    [
+        (EXAMPLES[0], "identities", False),
+        (EXAMPLES[0], "starts", False),
+        (EXAMPLES[1], "identities", False),
+        (EXAMPLES[1], "transitions", False),
+        (EXAMPLES[1], "td_errors", False),
+        (EXAMPLES[1], "failed", True),
+        (EXAMPLES[3], "identities", False),
+        (EXAMPLES[3], "weights", False),
+        (EXAMPLES[3], "transitions", False),
+        (EXAMPLES[4], "identities", False),
+        (EXAMPLES[4], "td_errors", False),
+        (EXAMPLES[16], "transitions", True),
+        (EXAMPLES[16], "scores", False),
+        (EXAMPLES[16], "lengths", False),
+        (CHUNK_WITH_ERRORS, "transitions", False),
+        (CHUNK_WITH_ERRORS, "td_errors", False),
+    ],
+)
+def test_columns_have_the_same_number_of_rows(example: Message, name: str, agree: bool) -> None:
+    frames = encode(with_one_more(example, name))
+    if agree:
+        decode(frames)
+        return
+    with pytest.raises(BadMessage, match=f"same number of rows: .*{name} "):
+        decode(frames)
+
+
+# Transitions that do not fit together.
+
+
+def chunk_of(**changes: Any) -> list[bytes]:
+    """A chunk of three transitions, some of its packed arrays replaced."""
+    arrays = {part: np.asarray(array) for part, array in pack(walk(3)).items()}
+    arrays["terminal"] = arrays["terminal"].astype(np.uint8)
+    for part, change in changes.items():
+        dtype = arrays[part].dtype
+        changed = change(arrays[part].copy()) if callable(change) else change
+        arrays[part] = np.array(changed).astype(dtype)
+    chunk = raw(EXAMPLES[16])
+    return [chunk[0], *(array.tobytes() for array in arrays.values()), *chunk[-2:]]
+
+
+def put(place: int, value: int) -> Any:
+    def change(array: NDArray[Any]) -> NDArray[Any]:
+        array[place] = value
+        return array
+
+    return change
+
+
+def longer(array: NDArray[Any]) -> NDArray[Any]:
+    return np.append(array, array[-1:])
+
+
+def shorter(array: NDArray[Any]) -> NDArray[Any]:
+    return array[:-1]
+
+
+def test_a_chunk_made_by_hand_is_sound() -> None:
+    decode(chunk_of())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"a_tm1": longer}, "same number of rows"),
+        ({"r_t": shorter}, "same number of rows"),
+        ({"terminal": longer}, "same number of rows"),
+        ({"n_steps": shorter}, "same number of rows"),
+        ({"a_tm1": [], "r_t": [], "terminal": [], "n_steps": []}, "9 stacks for 0 rows"),
+        ({"stack_sizes": longer}, "10 stacks for 3 rows"),
+        ({"stack_sizes": shorter}, "8 stacks for 3 rows"),
+        ({"stack_sizes": put(8, 0)}, "exactly one snapshot"),
+        ({"stack_sizes": put(8, 2)}, "exactly one snapshot"),
+        ({"stack_sizes": put(0, 5)}, "the stacks of transitions do not add up"),
+        ({"stack_sizes": put(0, 3)}, "the stacks of transitions do not add up"),
+        ({"references": longer}, "the stacks of transitions do not add up"),
+        ({"references": shorter}, "the stacks of transitions do not add up"),
+        ({"references": put(0, 10)}, "names a piece that is not there"),
+        ({"references": put(5, 2**32 - 1)}, "names a piece that is not there"),
+        ({"piece_sizes": [], "pieces": []}, "names a piece that is not there"),
+        ({"piece_sizes": [0] * 28, "pieces": []}, "pieces that nobody names"),
+        ({"piece_sizes": lambda sizes: np.append(sizes, 1)}, "the pieces of transitions do not add up"),
+        ({"piece_sizes": put(0, 2**32 - 1)}, "the pieces of transitions do not add up"),
+        ({"pieces": shorter}, "the pieces of transitions do not add up"),
+        ({"pieces": longer}, "the pieces of transitions do not add up"),
+        ({"terminal": put(1, 2)}, "neither 0 nor 1"),
+        ({"n_steps": put(2, 0)}, "takes 0 steps"),
+        ({"a_tm1": put(0, -1)}, "negative"),
+    ],
+)
+def test_transitions_must_fit_together(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadMessage, match=reason):
+        decode(chunk_of(**changes))
+
+
+# Much ado.
+
+
+@pytest.mark.parametrize(
+    ("part", "count"),
+    [
+        ("a_tm1", MAX_ROWS + 1),
+        ("stack_sizes", 3 * MAX_ROWS + 1),
+        ("references", MAX_PIECES + 1),
+        ("piece_sizes", MAX_PIECES + 1),
+    ],
+)
+def test_too_many_rows_are_refused(part: str, count: int) -> None:
+    with pytest.raises(BadMessage, match=f"{part} has {count} items, more than"):
+        decode(chunk_of(**{part: np.zeros(count)}))
+
+
+def test_too_long_an_array_is_refused() -> None:
+    frames = encode(Priorities(0, np.zeros(MAX_ROWS + 1, dtype=np.int64), np.zeros(MAX_ROWS + 1)))
+    with pytest.raises(BadMessage, match="identities has 100001 items, more than 100000"):
+        decode(frames)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"\xdd\xff\xff\xff\xff"],  # a list of 4 billion
+        [b"\xdc\xff\xff" + b"\x01" * 100],
+        [b"\x93\x01\x09\xdb\xff\xff\xff\xff"],  # a text of 4 GB
+        [b"\x93\x01\x09\xdb\x00\x0f\xff\xff"],
+        [b"\x93\x01\x0b\xc6\xff\xff\xff\xff"],  # bytes of 4 GB
+        [b"\xdf\xff\xff\xff\xff"],  # a dictionary of 4 billion
+        [b"\xc9\xff\xff\xff\xff\x01"],  # an extension of 4 GB
+        chunk_of(piece_sizes=lambda sizes: np.full_like(sizes, 2**32 - 1)),
+        chunk_of(stack_sizes=[255] * 6 + [1] * 3),
+    ],
+)
+def test_what_is_only_announced_is_not_allocated(frames: list[bytes]) -> None:
+    tracemalloc.start()
+    try:
+        assert decode_or_none(frames) is None
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_stays_in_proportion_to_the_message() -> None:
+    """The smallest things on the wire that become objects: empty stacks, and pieces of one byte."""
+    many = 20_000
+    arrays = {
+        "a_tm1": [0] * many,
+        "r_t": [0] * many,
+        "terminal": [0] * many,
+        "n_steps": [1] * many,
+        "stack_sizes": [0] * (2 * many) + [1] * many,
+        "references": np.arange(many),
+        "piece_sizes": [2] * many,
+        "pieces": [7] * (2 * many),
+    }
+    frames = chunk_of(**arrays)
+    tracemalloc.start()
+    try:
+        decode(frames)
+        assert tracemalloc.get_traced_memory()[1] < 20 * sum(map(len, frames))
+    finally:
+        tracemalloc.stop()
+
+
+# Any bytes.
+
+
+def mutations(frames: list[bytes], count: int, rng: np.random.Generator) -> Iterable[list[bytes]]:
+    """The frames with bytes flipped, cut, grown or gone, and frames lost, doubled or exchanged."""
+    for _ in range(count):
+        mutated = list(frames)
+        for _ in range(int(rng.integers(1, 4))):
+            place = int(rng.integers(len(mutated))) if mutated else 0
+            victim = bytearray(mutated[place]) if mutated else bytearray()
+            kind = int(rng.integers(8))
+            if not mutated or kind == 0:
+                mutated.insert(place, rng.bytes(int(rng.integers(20))))
+            elif kind == 1:
+                del mutated[place]
+            elif kind == 2:
+                other = int(rng.integers(len(mutated)))
+                mutated[place], mutated[other] = mutated[other], mutated[place]
+            elif kind == 3:
+                mutated[place] = bytes(victim[: int(rng.integers(len(victim) + 1))])
+            elif kind == 4:
+                mutated[place] = bytes(victim) + rng.bytes(int(rng.integers(1, 9)))
+            elif victim:
+                victim[int(rng.integers(len(victim)))] = int(rng.choice([0, 1, 127, 128, 255]))
+                mutated[place] = bytes(victim)
+        yield mutated
+
+
+@pytest.mark.parametrize("message", ALL, ids=name_of)
+def test_a_damaged_message_is_bad_or_a_message(message: Message) -> None:
+    rng = np.random.default_rng(NUMBER[type(message)])
+    for frames in mutations(raw(message), 400, rng):
+        survivor = decode_or_none(frames)
+        if survivor is not None:
+            assert_same(survivor, decode(encode(survivor)))
+
+
+@pytest.mark.parametrize("message", ALL, ids=name_of)
+def test_a_message_cut_short_is_bad(message: Message) -> None:
+    frames = raw(message)
+    for kept in range(len(frames)):
+        assert decode_or_none(frames[:kept]) is None
+    for length in range(len(frames[0])):
+        assert decode_or_none([frames[0][:length], *frames[1:]]) is None
+
+
+def test_random_bytes_are_bad_or_a_message() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(5_000):
+        decode_or_none([rng.bytes(int(rng.integers(40))) for _ in range(int(rng.integers(MAX_PARTS + 2)))])
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(max_size=9)
+ENTRIES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=2)
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(
+    st.integers(0, len(NUMBER)), st.lists(ENTRIES, max_size=10), st.lists(st.binary(max_size=40), max_size=MAX_PARTS)
+)
+def test_random_headers_are_bad_or_a_message(number: int, entries: list[Any], frames: list[bytes]) -> None:
+    decode_or_none([*header(PROTOCOL, number, *entries), *frames])
+
+
+def test_a_message_that_cannot_travel_is_noticed_at_once() -> None:
+    with pytest.raises(TypeError, match="cannot travel"):
+        codec._field("anything", dict[str, int])
+
+
+def test_a_welcome_with_its_numbers_as_texts_is_bad() -> None:
+    entries = [1, 2, 3, 4, 5, ""]
+    assert decode([*header(PROTOCOL, NUMBER[Welcome], *entries), b"k"]) == Welcome(1, 2, 3, 4, 5, "", b"k")
+    for place in range(len(entries)):
+        wrong = [*entries[:place], "1" if place < 5 else 1, *entries[place + 1 :]]
+        assert decode_or_none([*header(PROTOCOL, NUMBER[Welcome], *wrong), b"k"]) is None
