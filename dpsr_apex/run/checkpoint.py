@@ -43,7 +43,7 @@ class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be used: why, and the newest whole one before it (None where there is none)."""
 
     def __init__(self, path: Path, reason: str, offered: Path | None = None) -> None:
-        offer = f"The one before it is whole: {offered} (t = {_clock(offered)})." if offered else ""
+        offer = f"The one before it is whole: {offered} (t = {clock_of(offered)})." if offered else ""
         super().__init__(f"The checkpoint {path} cannot be used: {reason}. {offer or 'No whole one is before it.'}")
         self.path = path
         self.reason = reason
@@ -96,13 +96,13 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 def has_checkpoint(folder: Path, t: int) -> bool:
     """Whether there is a checkpoint at clock t in `folder`."""
-    return any(_clock(path) == t for path in list_checkpoints(folder))
+    return any(clock_of(path) == t for path in list_checkpoints(folder))
 
 
 def discard_after(folder: Path, t: int) -> None:
     """Remove the checkpoints after clock t: a run that continues from there must not go on from them later."""
     for path in list_checkpoints(folder):
-        if _clock(path) > t:
+        if clock_of(path) > t:
             _remove(path)
 
 
@@ -232,10 +232,11 @@ def _is_whole(path: Path) -> bool:
 
 
 def _age(path: Path) -> tuple[int, bool]:
-    return _clock(path), not path.name.endswith(_REPLACED)
+    return clock_of(path), not path.name.endswith(_REPLACED)
 
 
-def _clock(path: Path) -> int:
+def clock_of(path: Path) -> int:
+    """The clock t of the checkpoint at `path`."""
     return int(path.name.removesuffix(_REPLACED).removeprefix("step_"))
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 LASTING_SECONDS = 60.0  # one that has lived for so long may die again as often as at first
 MOST_DEATHS = {"replay": 3, "learner": 3, "evaluator": 3, "actor": 5}  # in a row
@@ -58,9 +61,11 @@ class Child:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
-    def reap(self) -> None:
-        """Wait for it to be gone, after a kill."""
-        if self.process is not None:
+    def kill(self) -> None:
+        """End it at once, if it is alive."""
+        if self.process is not None and self.process.poll() is None:
+            log.warning("%s did not leave and is killed", self.name)
+            self.process.kill()
             self.process.wait()
 
     def last_words(self) -> str:

@@ -26,6 +26,7 @@ from dpsr_apex.roles.evaluator import evaluate
 from dpsr_apex.run.checkpoint import (
     Checkpoint,
     DamagedCheckpoint,
+    clock_of,
     discard_after,
     list_checkpoints,
     load_checkpoint,
@@ -154,15 +155,16 @@ def _command() -> str:
 
 def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind: str) -> int:
     title = f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {run.path}"
-    t = checkpoint.t if checkpoint else 0
     with (
         run.log_to("solo" if config.system.actors == 0 else "supervisor") as log,
         Interrupt() as interrupt,
         LiveView(config.run.total_steps, title=title) as view,
     ):
-        view.note(f"{'Continuing' if checkpoint else 'Starting'} in {run.path} at t = {t:,}")
+        view.note(
+            f"{'Continuing' if checkpoint else 'Starting'} in {run.path} at t = {checkpoint.t if checkpoint else 0:,}"
+        )
         try:
-            finished, t = _go_on(config, run, checkpoint, bind, interrupt, view)
+            finished = _go_on(config, run, checkpoint, bind, interrupt, view)
         except Exception:
             log.exception("the run ended")
             raise
@@ -171,7 +173,10 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind:
             more = max(FULL_RUN, 2 * config.run.total_steps)
             view.note(f"Finished. To go on to {more:,} steps: {_command()} resume {run.path} --steps {more}")
             return 0
-        view.note(f"Stopped at t = {t:,}. To go on: {_command()} resume {run.path}")
+        if saved := list_checkpoints(run.checkpoints):
+            view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To go on: {_command()} resume {run.path}")
+        else:
+            view.note(f"Stopped before there was anything to save. The config is {run.config}")
         return interrupt.exit_code
 
 
@@ -182,16 +187,15 @@ def _go_on(
     bind: str,
     interrupt: Interrupt,
     view: LiveView,
-) -> tuple[bool, int]:
-    """In one process or in many: whether the run is finished, and its clock."""
+) -> bool:
+    """In one process or in many; whether the run is finished."""
     if config.system.actors == 0:
         training = Training(config, run, view, checkpoint)
         training.run(interrupt)
-        return training.finished, training.solo.t
-    supervisor = Supervisor(config, run, view, bind)
-    finished = supervisor.run(interrupt)
+        return training.finished
+    finished = Supervisor(config, run, view, bind).run(interrupt)
     draw_run(config, run)
-    return finished, supervisor.t
+    return finished
 
 
 def _checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:

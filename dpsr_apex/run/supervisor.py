@@ -25,12 +25,13 @@ from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.keys import load_client_keys
-from dpsr_apex.wire.messages import Gone, Message, Stats, StatsRequest, Stop
+from dpsr_apex.wire.messages import Gone, Message, Stats, StatsRequest
 from dpsr_apex.wire.sockets import Client, host_of, is_loopback, port_of, wait, with_host
 
 LOOK_SECONDS = 0.25
 START_SECONDS = 60.0  # for the replay to listen
 END_SECONDS = 9.0  # for everybody to leave when the run is stopped
+LEAVE_SECONDS = 1.0  # for those whom the replay has told to leave
 WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
 STILL_SECONDS = 30.0  # without a transition and an update, before that is said
 
@@ -77,13 +78,11 @@ class Supervisor:
         self._row_t = -1
         self._watch = Watch()
 
-    @property
-    def t(self) -> int:
-        """The run's clock, as last heard."""
-        return int(self._stats.get("t", 0))
-
     def run(self, interrupt: Interrupt) -> bool:
-        """Go on until the run ends or is interrupted; whether it is finished. RunFailed when it cannot go on."""
+        """Go on until the run ends or is interrupted; whether it is finished and evaluated.
+
+        RunFailed when it cannot go on.
+        """
         self._run.connection.unlink(missing_ok=True)
         try:
             self._start_all(interrupt)
@@ -100,10 +99,14 @@ class Supervisor:
             if self._client:
                 self._client.close()
             self._run.connection.unlink(missing_ok=True)
-        return bool(self._evaluated_at_end())
+        return self._is_evaluated()
 
     def _start_all(self, interrupt: Interrupt) -> None:
-        self._add("replay", "replay", ["replay", "--run-dir", str(self._run.path), "--bind", self._bind])
+        self._add(
+            "replay",
+            "replay",
+            ["replay", "--run-dir", str(self._run.path), "--bind", self._bind.removeprefix("tcp://")],
+        )
         self._replay.start()
         endpoint = self._wait_for_replay(interrupt)
         if endpoint is None:
@@ -201,10 +204,10 @@ class Supervisor:
                 with contextlib.suppress(BadMessage):
                     self._take(decode(frames))
         self._show_evaluations()
-        progress = (self.t, int(self._stats.get("rate", {}).get("batches", 0)))
-        if still := self._watch.look(progress, time.monotonic()):
-            why = self._stats.get("waiting") or "nobody says that they wait"
-            self._view.note(f"Nothing has moved for {still:.0f} s at t = {self.t:,}. {why}")
+        t, batches = (self._stats["t"], self._stats["rate"]["batches"]) if self._stats else (0, 0)
+        if still := self._watch.look((t, batches), time.monotonic()):
+            why = self._stats.get("waiting") or "Nobody says that they wait."
+            self._view.note(f"Nothing has moved for {still:.0f} s at t = {t:,}. {why}")
 
     def _take(self, message: Message) -> None:
         if not isinstance(message, Stats):
@@ -218,7 +221,7 @@ class Supervisor:
         if row and row["t"] != self._row_t:
             self._row_t = row["t"]
             self._view.update(row)
-        self._view.advance(self.t)
+        self._view.advance(self._stats["t"])
 
     def _show_evaluations(self) -> None:
         rows = read_metrics(self._run.evaluations)
@@ -230,7 +233,7 @@ class Supervisor:
         if self._client is not None:
             self._client.send(encode(message))
 
-    def _evaluated_at_end(self) -> bool:
+    def _is_evaluated(self) -> bool:
         rows = read_metrics(self._run.evaluations)
         return bool(rows) and rows[-1]["t"] >= self._config.run.total_steps
 
@@ -244,19 +247,20 @@ class Supervisor:
         self._show_evaluations()
 
     def _end_all(self) -> None:
-        """Everybody leaves, the replay last; who does not is killed."""
-        if self._replay.runs:
-            self._tell(Stop("the run was stopped"))
-        for child in self._of("evaluator") if self._replay.runs else self._children:
+        """The replay saves, sends everybody home and ends; who does not leave is told again, and killed at last."""
+        everybody = self._children
+        for child in everybody if not self._replay.runs else [self._replay, *self._of("evaluator")]:
             child.signal(signal.SIGTERM)
-        others = self._children[1:]
-        self._wait_until_ended(others, END_SECONDS)
+        began = time.monotonic()
+        self._wait_until_ended([self._replay], END_SECONDS)
+        self._wait_until_ended(everybody, LEAVE_SECONDS)
+        for child in everybody[1:]:
+            child.signal(signal.SIGTERM)
+        self._wait_until_ended(everybody[1:], END_SECONDS - (time.monotonic() - began))
+        for child in everybody[1:]:
+            child.kill()
         self._wait_until_ended([self._replay], WRITE_SECONDS)
-        for child in self._children:
-            if child.runs:
-                log.warning("%s did not leave and is killed", child.name)
-                child.signal(signal.SIGKILL)
-                child.reap()
+        self._replay.kill()
 
     def _wait_until_ended(self, children: list[Child], seconds: float) -> None:
         deadline = time.monotonic() + seconds
