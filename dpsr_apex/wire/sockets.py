@@ -184,7 +184,7 @@ class Server:
 
     def close(self) -> None:
         """What was sent has a second to get away."""
-        if self._door:
+        if self._door and not self._socket.closed:
             self._door.close()
         self._socket.close(LINGER)
         self._context.term()
@@ -379,7 +379,7 @@ _WATCHED = (
 )
 _FAILURES: dict[int, str] = {
     zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: "it came without a key",
-    zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: "it took this for another server, whose key it has",
+    zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: "its keys do not fit those of this server",
 }
 
 
