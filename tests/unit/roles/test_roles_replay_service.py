@@ -1,0 +1,340 @@
+"""The replay service as a whole: what does not belong, what it tells, how it is saved and how a run ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from dpsr_apex.roles.replay_service import Outgoing
+from dpsr_apex.wire.messages import (
+    Acknowledged,
+    Alive,
+    Gone,
+    Goodbye,
+    Heartbeat,
+    LearnerState,
+    Learning,
+    Leave,
+    Message,
+    Priorities,
+    Recycled,
+    Refused,
+    SampleRequest,
+    SaveRequest,
+    SetRate,
+    Stats,
+    StatsRequest,
+    Stop,
+    Stranger,
+    WeightsRequest,
+    Welcome,
+)
+from tests.unit.roles.watched_service import (
+    BATCH,
+    EMPTY,
+    ERA,
+    answer,
+    balanced,
+    chunk,
+    enter,
+    filled,
+    join,
+    only,
+    reply,
+    restarted,
+    service,
+    tick_on,
+    transitions,
+)
+
+# What does not belong.
+
+
+@pytest.mark.parametrize(
+    ("sender", "message"),
+    [
+        ("actor-0", SampleRequest(BATCH)),
+        ("actor-0", Priorities(ERA, EMPTY, np.zeros(0))),
+        ("actor-0", Learning(1, 1, 0.0, 0.0, 0.0, 0.0)),
+        ("actor-0", LearnerState("mine", b"")),
+        ("learner-0", chunk(0)),
+        ("learner-0", Recycled(ERA, 0, EMPTY, transitions(0), np.zeros(0), EMPTY)),
+        ("evaluator-0", chunk(0)),
+        ("actor-0", Alive(0, "", b"")),
+        ("actor-0", Stranger()),
+        ("learner-0", WeightsRequest(0, 0)),
+    ],
+)
+def test_a_message_from_the_wrong_role_or_to_the_wrong_place_is_refused(sender: str, message: Message) -> None:
+    replay = service()
+    enter(replay, "actor-0", "learner-0", "evaluator-0")
+    refused = reply(replay.handle(sender.encode(), message, 0.0))
+    assert isinstance(refused, Refused)
+    assert type(message).__name__ in refused.reason
+    assert (replay.traffic.received, replay.flow.credits, replay.states_received, replay.learning) == (0, 0, 0, None)
+
+
+def test_what_cannot_be_read_is_counted_and_told_to_members_only(caplog: pytest.LogCaptureFixture) -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    assert replay.malformed(b"actor-0", "it has no frames", 0.0) == [Outgoing(b"actor-0", Refused("it has no frames"))]
+    assert replay.malformed(b"\x00\xff", "it has no frames", 0.0) == []
+    assert replay.traffic.malformed == 2
+    assert "actor-0: it has no frames" in caplog.text
+    assert "00ff: it has no frames" in caplog.text
+
+
+def test_a_million_wrong_messages_do_not_fill_the_disk(caplog: pytest.LogCaptureFixture) -> None:
+    replay = service()
+    for _ in range(3000):
+        replay.malformed(b"x", "noise", 0.0)
+    assert len(caplog.records) == 10 + 3
+    assert "3000" in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize("sender", [b"actor-0", b"stranger"])
+def test_another_protocol_is_told_to_everyone(sender: bytes) -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    refused = reply(replay.wrong_protocol(sender, "it speaks protocol 2, this run 1", 0.0))
+    assert refused == Refused("it speaks protocol 2, this run 1: install the same version of dpsr_apex")
+    assert replay.traffic.malformed == 1
+
+
+# Looking at it and steering it.
+
+
+def test_stats_are_json_and_tell_how_things_are() -> None:
+    replay, _ = filled(steps_per_update=2, rate_tolerance=1000)
+    enter(replay, "learner-0", now=1.0)
+    replay.handle(b"learner-0", SampleRequest(BATCH), 1.0)
+    replay.handle(b"learner-0", Learning(5, 2, 0.5, 1.5, 2.5, 0.25), 1.0)
+    replay.row = {"return_mean": 3.0}
+    message = reply(replay.handle(b"x", StatsRequest(), 2.0))
+    assert isinstance(message, Stats)
+    facts = json.loads(message.facts)
+    assert facts == json.loads(json.dumps(replay.stats(2.0)))
+    assert (facts["t"], facts["total_steps"], facts["stored"], facts["capacity"]) == (30, 100, 20, 20)
+    assert (facts["finished"], facts["stopping"], facts["ending"]) == (False, None, False)
+    assert facts["replay"]["candidates_drawn"] == 4
+    assert facts["traffic"]["inserted"] == 30
+    assert facts["traffic"]["queued"] == 0
+    assert facts["rate"] == {"steps_per_update": 2, "achieved": 23.0, "batches": 1, "owed": 11}
+    assert facts["actors"][1] == {"name": "actor-1", "index": 1, "heard_seconds_ago": 2.0, "sent": 0, "recycling": 2}
+    assert facts["learner"] == {
+        "updates": 5,
+        "loss": 0.5,
+        "mean_q": 1.5,
+        "gradient_norm": 2.5,
+        "waiting": 0.25,
+        "heard_seconds_ago": 1.0,
+    }
+    assert facts["notes"] == [[1, "actor-0 joined"], [2, "actor-1 joined"], [3, "learner-0 joined"]]
+    assert facts["row"] == {"return_mean": 3.0}
+
+
+def test_stats_of_a_run_without_anybody_are_json_too() -> None:
+    facts = json.loads(json.dumps(service(steps_per_update=0).stats(0.0), allow_nan=False))
+    assert facts["learner"] is None
+    assert facts["actors"] == []
+    assert facts["rate"]["achieved"] is None
+
+
+def test_means_over_no_update_are_not_shown() -> None:
+    replay = service()
+    enter(replay, "learner-0")
+    assert replay.stats(0.0)["learner"]["updates"] is None
+    replay.handle(b"learner-0", Learning(5, 0, 0.0, 0.0, 0.0, 1.0), 0.0)
+    learner = replay.stats(0.0)["learner"]
+    assert (learner["updates"], learner["loss"], learner["waiting"]) == (5, None, 1.0)
+
+
+def test_who_waits_for_whom_is_said() -> None:
+    replay = service(total_steps=40)
+    assert replay.stats(0.0)["waiting"] == "No learner has joined. No actor has joined"
+    enter(replay, "learner-0", "actor-0")
+    assert replay.stats(0.0)["waiting"] is None
+    replay.handle(b"learner-0", SampleRequest(BATCH), 0.0)
+    assert replay.stats(0.0)["waiting"] == replay.server.rate.learner_waits_for(0)
+    replay.handle(b"x", Gone("learner-0"), 0.0)
+    for number in range(6):
+        replay.handle(b"actor-0", chunk(number), 12.0)
+    expected = f"The learner was last heard from 12 s ago. {replay.server.rate.actors_wait_for(20)}"
+    assert replay.stats(12.0)["waiting"] == expected
+    enter(replay, "learner-0", now=12.0)
+    assert "The actors were last heard from 5 s ago" in replay.stats(17.0)["waiting"]
+    replay.handle(b"x", SetRate(0), 12.0)
+    replay.handle(b"x", SetRate(1), 12.0)
+    for number in range(6, 9):
+        replay.handle(b"actor-0", chunk(number), 12.0)
+    assert replay.t == 40
+    assert replay.stats(12.0)["waiting"] == "The last 10 updates are still owed"
+    replay.goodbye(False, "enough")
+    assert replay.stats(12.0)["waiting"] is None
+
+
+def test_the_rate_can_be_changed_while_running() -> None:
+    replay = service()
+    enter(replay, "actor-0", "learner-0")
+    for number in range(6):
+        replay.handle(b"actor-0", chunk(number), 0.0)
+    assert replay.t == 20
+    outgoing = replay.handle(b"x", SetRate(0), 0.0)
+    assert replay.t == 30
+    stats = only(outgoing, Stats, "x")
+    assert json.loads(stats[0].facts)["rate"]["steps_per_update"] == 0
+    assert "0 transitions per update from t = 20 on" in replay.notes[-1][1]
+
+
+def test_a_negative_rate_is_refused() -> None:
+    replay = service()
+    assert isinstance(reply(replay.handle(b"x", SetRate(-1), 0.0)), Refused)
+    assert replay.server.rate.steps_per_update == 2
+
+
+def test_reports_of_the_learner_are_kept_and_handed_on() -> None:
+    replay = service()
+    enter(replay, "learner-0")
+    reports = [Learning(number, 1, 0.0, 0.0, 0.0, 0.0) for number in range(2)]
+    for report in reports:
+        replay.handle(b"learner-0", report, 0.0)
+    assert replay.learning == reports[1]
+    assert replay.drain_learning() == reports
+    assert replay.drain_learning() == []
+
+
+def test_notes_are_numbered_and_the_last_hundred_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    replay = service()
+    for number in range(150):
+        replay.note(f"note {number}")
+    assert len(replay.notes) == 100
+    assert replay.notes[0] == (51, "note 50")
+    assert replay.notes[-1] == (150, "note 149")
+    assert "note 149" in caplog.text
+
+
+# Saving and ending.
+
+
+def test_without_a_learner_no_state_is_awaited() -> None:
+    replay = service()
+    assert replay.request_save() == []
+    assert not replay.awaiting_state
+
+
+def test_a_state_that_was_asked_for_is_awaited_until_it_comes() -> None:
+    replay = service()
+    enter(replay, "learner-0")
+    assert replay.request_save() == [Outgoing(b"learner-0", SaveRequest())]
+    assert replay.request_save() == []
+    assert replay.awaiting_state
+    assert replay.handle(b"learner-0", LearnerState("{}", b"1"), 0.0) == []
+    assert (replay.awaiting_state, replay.states_received, replay.learner_state.arrays) == (False, 1, b"1")
+
+
+def test_a_learner_with_a_new_link_is_asked_for_its_state_again() -> None:
+    replay = service()
+    enter(replay, "learner-0")
+    replay.request_save()
+    outgoing = replay.handle(b"new", join("learner-0", "learner"), 0.0)
+    assert [type(out.message) for out in outgoing] == [Welcome, LearnerState, SaveRequest]
+    assert replay.awaiting_state
+
+
+def test_the_state_of_a_learner_that_is_gone_is_not_awaited() -> None:
+    replay = service()
+    enter(replay, "learner-0", "actor-0")
+    replay.request_save()
+    replay.handle(b"actor-0", Leave(0), 0.0)
+    assert replay.awaiting_state
+    replay.handle(b"x", Gone("learner-0"), 0.0)
+    assert (replay.awaiting_state, replay.states_received) == (False, 0)
+
+
+def test_a_run_is_finished_when_nothing_more_comes_and_nothing_is_owed() -> None:
+    replay = service(total_steps=12)
+    enter(replay, "actor-0", "learner-0")
+    replay.handle(b"actor-0", chunk(0, 12), 0.0)
+    assert not replay.finished
+    for _ in range(2):
+        replay.handle(b"learner-0", SampleRequest(BATCH), 0.0)
+        assert not replay.finished
+    replay.handle(b"learner-0", SampleRequest(BATCH), 0.0)
+    assert replay.finished
+
+
+def test_whoever_says_stop_gives_the_reason() -> None:
+    replay = service()
+    assert replay.stats(0.0)["stopping"] is None
+    assert replay.handle(b"x", Stop("Ctrl-C"), 0.0) == []
+    assert replay.stopping == "Ctrl-C"
+    assert replay.stats(0.0)["stopping"] == "Ctrl-C"
+
+
+def test_after_the_goodbye_nothing_more_is_taken_and_everybody_leaves() -> None:
+    replay, requests = filled(steps_per_update=2, rate_tolerance=22)
+    enter(replay, "learner-0")
+    replay.handle(b"actor-1", chunk(0, owner=1), 0.0)
+    replay.handle(b"actor-1", chunk(1, owner=1), 0.0)
+    queued = replay.flow.inbox.queued_transitions
+    t = replay.t
+    assert queued > 0
+    goodbye = Goodbye(True, "the run is finished")
+    assert replay.goodbye(True, "the run is finished") == [
+        Outgoing(name, goodbye) for name in (b"actor-0", b"actor-1", b"learner-0")
+    ]
+    assert replay.ending
+    assert not replay.server.replay.rounds
+    assert only(replay.handle(b"actor-0", chunk(6), 0.0), Acknowledged, "actor-0") == [Acknowledged(7, t)]
+    assert (replay.t, replay.traffic.refused, replay.flow.inbox.queued_transitions) == (t, queued + 5, 0)
+    assert balanced(replay)
+    assert replay.handle(b"learner-0", SampleRequest(BATCH), 0.0) == []
+    replay.handle(b"actor-0", answer(requests[0]), 0.0)
+    assert reply(replay.handle(b"actor-0", Heartbeat(5), 0.0)) == goodbye
+    refused = reply(replay.handle(b"x", join("actor-5"), 0.0))
+    assert refused == Refused("the run has ended: the run is finished")
+    for name in (b"actor-0", b"learner-0"):
+        assert not replay.everybody_left
+        replay.handle(name, Leave(0), 0.0)
+    assert not replay.everybody_left
+    tick_on(replay, 0.0, 10.1)
+    assert replay.everybody_left
+
+
+def test_one_that_lost_its_link_during_the_farewell_has_left() -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    replay.goodbye(False, "stopped")
+    assert isinstance(reply(replay.handle(b"new", join("actor-0"), 0.0)), Refused)
+    assert replay.everybody_left
+
+
+def test_a_restarted_replay_inserts_nothing_twice_and_loses_nothing_that_was_queued() -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    for number in range(6):
+        replay.handle(b"actor-0", chunk(number), 0.0)
+    replay.handle(b"actor-0", Heartbeat(30), 0.0)
+    other = restarted(replay)
+    assert (other.t, other.traffic.received, other.traffic.sent) == (20, 20, 30)
+    assert balanced(other)
+    assert isinstance(reply(other.handle(b"a", join(environment="other"), 0.0)), Refused)
+    (welcome,) = only(other.handle(b"a", join(sequence=4), 0.0), Welcome)
+    assert (welcome.sequence, welcome.t) == (4, 20)
+    assert reply(other.handle(b"a", chunk(3), 0.0)) == Acknowledged(4, 20)
+    other.handle(b"a", Heartbeat(30), 0.0)
+    assert other.traffic.sent == 30
+
+
+def test_saving_ends_open_rounds_and_keeps_their_transitions() -> None:
+    replay, _ = filled()
+    assert replay.server.replay.rounds
+    other = restarted(replay)
+    assert not replay.server.replay.rounds
+    assert replay.tick(100.0) == []
+    assert other.server.replay.check_valid() == (True, "")
+    assert other.server.replay.counters == replay.server.replay.counters
