@@ -20,6 +20,7 @@ class RateLimiter:
     def __init__(self, learning_starts: int, steps_per_update: int, tolerance: int) -> None:
         self.steps_per_update = steps_per_update
         self.batches = 0  # given so far, one for each update
+        self._learning_starts = learning_starts
         self._tolerance = tolerance
         self._since = learning_starts - 1  # clock from which the present rate counts
         self._due_before = 0  # batches that were due by then
@@ -27,7 +28,7 @@ class RateLimiter:
     def batches_due(self, t: int) -> float:
         """Batches that the transitions so far allow."""
         if self.steps_per_update == 0:
-            return self._due_before if t <= self._since else math.inf
+            return math.inf if t >= self._learning_starts else 0
         return self._due_before + max(t, self._since) // self.steps_per_update - self._since // self.steps_per_update
 
     def may_sample(self, t: int) -> bool:
@@ -48,7 +49,7 @@ class RateLimiter:
     def learner_waits_for(self, t: int) -> str:
         """What the learner is waiting for, when it may not sample."""
         if self.steps_per_update == 0:
-            next_t = self._since + 1
+            next_t = self._learning_starts
         else:
             next_t = (max(t, self._since) // self.steps_per_update + 1) * self.steps_per_update
         return f"The learner waits for transitions: the next batch is due at t = {next_t:,}, {next_t - t:,} are missing"
