@@ -18,7 +18,7 @@ from dpsr_apex.run.checkpoint import list_checkpoints, load_checkpoint, newest_c
 from dpsr_apex.run.metrics import fingerprint, read_metrics
 
 COMMAND = Path(sys.executable).with_name("dpsr-apex")
-COMMANDS = ("train", "resume", "eval", "check")
+COMMANDS = ("train", "resume", "actor", "replay", "learner", "evaluator", "rate", "eval", "check")
 
 SMALL = ["--steps=240"] + [
     f"--set={setting}"
@@ -115,16 +115,14 @@ def test_options_that_do_not_exist_are_refused_with_the_usage(capsys: pytest.Cap
         ["train", "cartpole", "--speed"],
         ["eval", "run", "--episodes", "0"],
         ["eval", "run", "--episodes=x"],
+        ["train", "cartpole", "--actors", "0"],
+        ["train", "cartpole", "--solo", "--actors", "2"],
+        ["rate", "run", "--steps-per-update", "-1"],
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == 2
     assert "x is not an integer of at least 1" in capsys.readouterr().err
-
-
-def test_actors_of_their_own_are_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "cartpole"]) == 2
-    assert "--solo" in capsys.readouterr().err
 
 
 def test_a_run_directory_holds_everything(finished: Path) -> None:
@@ -170,6 +168,13 @@ def test_the_option_resume_refuses_a_file(tmp_path: Path, capsys: pytest.Capture
     assert main([*train_small("--run-dir", tmp_path / "file", "--resume")]) == 2
     assert "is a file" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_only_a_run_that_is_going_on_in_processes_can_change_its_rate(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rate", str(finished), "--steps-per-update", "8"]) == 2
+    assert "is not running" in capsys.readouterr().err
 
 
 def test_resume_refuses_what_is_no_run(tmp_path: Path) -> None:
