@@ -22,14 +22,25 @@ from dpsr_apex.config import ConfigError, LearnerConfig
 
 
 class Experience(NamedTuple):
-    """Inflated transitions, row by row; observations are of shape (batch, stack, *frame), and may be staged."""
+    """Inflated transitions, row by row; observations are of shape (batch, stack, *frame)."""
 
-    s_tm1: NDArray[Any] | Tensor
+    s_tm1: NDArray[Any]
     a_tm1: NDArray[np.int64]
     r_t: NDArray[np.float32]  # for an n-step transition: the discounted sum of its n rewards
-    s_t: NDArray[Any] | Tensor
+    s_t: NDArray[Any]
     terminal: NDArray[np.bool_]  # a time limit is not a terminal: the value of s_t still counts
     n_steps: NDArray[np.uint8]  # environment steps between s_tm1 and s_t
+
+
+class Staged(NamedTuple):
+    """The same with its observations on the device, as the network takes them."""
+
+    s_tm1: Tensor
+    a_tm1: NDArray[np.int64]
+    r_t: NDArray[np.float32]
+    s_t: Tensor
+    terminal: NDArray[np.bool_]
+    n_steps: NDArray[np.uint8]
 
 
 class Update(NamedTuple):
@@ -78,11 +89,12 @@ class DqnAgent:
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
         self._state = self._name_state()
 
-    def stage(self, experience: Experience) -> Experience:
-        """The same with its observations on the device; another thread may do this while the agent computes."""
-        return experience._replace(s_tm1=self._tensor(experience.s_tm1), s_t=self._tensor(experience.s_t))
+    def stage(self, experience: Experience) -> Staged:
+        """Make ready for an update; another thread may do this while the agent computes."""
+        s_tm1, a_tm1, r_t, s_t, terminal, n_steps = experience
+        return Staged(self._tensor(s_tm1), a_tm1, r_t, self._tensor(s_t), terminal, n_steps)
 
-    def q_values(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
+    def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Q(s, a) of shape (batch, actions) for raw observations of shape (batch, stack, *frame)."""
         with torch.inference_mode():
             return _array(self._online(self._tensor(observations)))
@@ -96,7 +108,7 @@ class DqnAgent:
         q_tm1 = self.q_values(experience.s_tm1)
         return np.abs(self._target_values(experience) - _of_actions(q_tm1, experience.a_tm1))
 
-    def update(self, experience: Experience, weights: NDArray[np.floating[Any]]) -> Update:
+    def update(self, experience: Experience | Staged, weights: NDArray[np.floating[Any]]) -> Update:
         """One step of Adam down the importance-weighted Huber loss; `weights` holds one number for each row.
 
         FloatingPointError when the loss or its gradient is not finite; the weights are untouched then.
@@ -163,7 +175,7 @@ class DqnAgent:
             tensor = torch.tensor(observations)
         return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
-    def _target_values(self, experience: Experience) -> NDArray[np.float64]:
+    def _target_values(self, experience: Experience | Staged) -> NDArray[np.float64]:
         """Reward + discount^n (1 - terminal) Q_target(s', argmax Q(s')), each row with its own n."""
         with torch.inference_mode():
             s_t = self._tensor(experience.s_t)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsr_apex.agent.dqn import Experience, Update
+from dpsr_apex.agent.dqn import Staged, Update
 from dpsr_apex.config import Config, Device
 from dpsr_apex.config_files import parse_config
 from dpsr_apex.processes.link import Address, Link, ask_terms, request_to_join
@@ -55,7 +55,7 @@ class Ready(NamedTuple):
     """A batch as it came, and as the network takes it."""
 
     batch: Batch
-    experience: Experience
+    experience: Staged
 
 
 class Asker(NamedTuple):

@@ -84,7 +84,7 @@ class ReplayProcess:
                 self._serve()
                 self._do_what_is_due()
             finished = self._service.finished
-            self._end("the run is finished" if finished else self._service.stopping or "the run was stopped", finished)
+            self._end("the run is finished" if finished else "the run was stopped", finished)
         self._server.close()
         log.info("%s at t = %d", "finished" if finished else "stopped", self._service.t)
         return 0
@@ -94,7 +94,7 @@ class ReplayProcess:
         return self._service.server.rate.batches
 
     def _is_over(self, interrupt: Interrupt) -> bool:
-        return interrupt.asked or self._service.stopping is not None or self._service.finished
+        return interrupt.asked or self._service.finished
 
     def _serve(self) -> None:
         """Wait for messages, and answer those that are there."""

@@ -52,24 +52,29 @@ class Flow:
 
     @property
     def finished(self) -> bool:
-        """Whether the last transition is in and no update is owed."""
+        """Whether the last transition is in, no update is owed and no round is open."""
         rate = self.server.rate
-        return self.t >= self._total_steps and (rate.steps_per_update == 0 or not rate.may_sample(self.t))
+        nothing_owed = rate.steps_per_update == 0 or not rate.may_sample(self.t)
+        return self.t >= self._total_steps and nothing_owed and not self.server.replay.rounds
 
     def go_on(self, now: float) -> list[Outgoing]:
-        """Do all that can be done now. Batches come first, so that they are drawn close to when they are due."""
+        """Do all that can be done now. Batches come first, so that they are drawn close to when they are due.
+
+        After the last step chunks wait for the run's end, and their actors with them: nothing is played in vain.
+        """
         outgoing = self._give_batches()
-        while self.inbox and (self.room == 0 or self.server.rate.may_insert(self.t)):
+        while self.inbox and (self.closed or (self.room and self.server.rate.may_insert(self.t))):
             outgoing += self._settle_next_chunk(now)
             outgoing += self._give_batches()
         self._end_rounds(now)
         return outgoing + self._give_candidates()
 
-    def close(self) -> None:
-        """Insert and draw nothing any more; what comes from now on is refused."""
+    def close(self) -> list[Outgoing]:
+        """Insert and draw nothing any more; what has not been inserted, and what comes from now on, is refused."""
         self.closed = True
         self.credits = 0
         self.forget_open_rounds()
+        return self.go_on(now=0.0)
 
     def actor_moved(self, actor: Session) -> None:
         """It has another address now, and what was on its way to the former one may be lost."""

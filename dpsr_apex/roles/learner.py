@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsr_apex.agent.dqn import DqnAgent, Experience, Update
+from dpsr_apex.agent.dqn import DqnAgent, Staged, Update
 from dpsr_apex.config import LearnerConfig
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.roles.experience import inflate
@@ -24,11 +24,11 @@ class Learner:
         """Ask for the next batch."""
         return SampleRequest(self._config.batch_size)
 
-    def prepare(self, batch: Batch) -> Experience:
+    def prepare(self, batch: Batch) -> Staged:
         """The batch as the network takes it; another thread may do this while an update runs."""
         return self.agent.stage(inflate(batch.transitions, self._codec))
 
-    def learn(self, batch: Batch, experience: Experience) -> tuple[Priorities, Update]:
+    def learn(self, batch: Batch, experience: Staged) -> tuple[Priorities, Update]:
         """One update from a batch that was prepared: the priorities to give back, and what the update saw."""
         update = self.agent.update(experience, batch.weights)
         self.updates += 1

@@ -40,7 +40,6 @@ from dpsr_apex.wire.messages import (
     SetRate,
     Stats,
     StatsRequest,
-    Stop,
     Stranger,
     Terms,
     Welcome,
@@ -80,7 +79,6 @@ class ReplayService:
         self.learner_state = LearnerState("", b"")  # the newest; empty if there is none
         self.states_received = 0
         self.awaiting_state = False  # the learner was asked for its state, and neither that nor its end has come
-        self.stopping: str | None = None  # why, once someone has said Stop
         self.notes: deque[tuple[int, str]] = deque(maxlen=100)  # numbered: what a person should read
         self.row: dict[str, Any] = {}  # the newest row of metrics, for the stats; set from outside
         self._goodbye: Goodbye | None = None
@@ -155,8 +153,8 @@ class ReplayService:
     def goodbye(self, finished: bool, reason: str) -> list[Outgoing]:
         """Tell everybody to leave. From now on nothing is inserted or drawn, and nobody can join."""
         self._goodbye = Goodbye(finished, reason)
-        self.flow.close()
-        return [Outgoing(session.address, self._goodbye) for session in self.sessions]
+        refused = self.flow.close()
+        return refused + [Outgoing(session.address, self._goodbye) for session in self.sessions]
 
     def save(self) -> State:
         """Everything but the learner's state and the members, who will join again.
@@ -191,7 +189,6 @@ class ReplayService:
             **describe_flow(self.config, self.flow),
             **describe_members(self.flow, self.sessions, self.learning, now),
             "waiting": who_waits(self.flow, self.sessions, now),
-            "stopping": self.stopping,
             "ending": self.ending,
             "notes": [list(note) for note in self.notes],
             "row": self.row,
@@ -225,8 +222,6 @@ class ReplayService:
                 return [self._stats(now)]
             case SetRate():
                 return self._set_rate(message, now)
-            case Stop():
-                return self._stop(message)
         return None
 
     def _answer_member(self, member: Session | None, message: Message) -> Replies:
@@ -323,11 +318,6 @@ class ReplayService:
         self.server.rate.change(self.t, steps)
         self.note(f"{steps} transitions per update from t = {self.t:,} on{'' if steps else ' (0: free running)'}")
         return [self._stats(now)]
-
-    def _stop(self, message: Stop) -> Replies:
-        self.stopping = message.reason
-        self.note(f"to be stopped: {message.reason}")
-        return []
 
     def _stats(self, now: float) -> Stats:
         return Stats(json.dumps(self.stats(now)))

@@ -242,12 +242,6 @@ class SetRate(NamedTuple):
     steps_per_update: int
 
 
-class Stop(NamedTuple):
-    """supervisor -> replay: save, send everybody home, and end."""
-
-    reason: str
-
-
 Message = (
     Recycle
     | Recycled
@@ -275,6 +269,5 @@ Message = (
     | StatsRequest
     | Stats
     | SetRate
-    | Stop
 )
 """All that may travel, in the order of the numbers by which frames name them: new ones go to the end."""

@@ -172,12 +172,14 @@ def test_only_so_many_gone_actors_are_remembered(monkeypatch: pytest.MonkeyPatch
     assert reply(replay.handle(b"actor-live", chunk(0), 0.0)) == Acknowledged(1, replay.t)
 
 
-def test_nothing_is_inserted_beyond_the_last_step() -> None:
+def test_nothing_is_inserted_beyond_the_last_step_and_actors_wait_there() -> None:
     replay = service(total_steps=18, steps_per_update=0)
     enter(replay, "actor-0")
     outgoing = [out for number in range(5) for out in replay.handle(b"actor-0", chunk(number, 4, scores=[number]), 0.0)]
     outgoing += replay.handle(b"actor-0", chunk(5, 4, scores=[5]), 0.0)
-    assert [message.sequence for message in only(outgoing, Acknowledged)] == [1, 2, 3, 4, 5, 6]
+    assert [message.sequence for message in only(outgoing, Acknowledged)] == [1, 2, 3, 4, 5]
+    assert (replay.t, replay.traffic.inserted, replay.traffic.refused) == (18, 18, 2)
+    assert [message.sequence for message in only(replay.goodbye(True, "over"), Acknowledged)] == [6]
     assert (replay.t, replay.traffic.inserted, replay.traffic.refused) == (18, 18, 6)
     assert [score for score, _ in replay.drain_games()] == [0, 1, 2, 3, 4]
     assert replay.finished

@@ -27,7 +27,6 @@ from dpsr_apex.wire.messages import (
     SetRate,
     Stats,
     StatsRequest,
-    Stop,
     Stranger,
     WeightsRequest,
     Welcome,
@@ -118,7 +117,7 @@ def test_stats_are_json_and_tell_how_things_are() -> None:
     facts = json.loads(message.facts)
     assert facts == json.loads(json.dumps(replay.stats(2.0)))
     assert (facts["t"], facts["total_steps"], facts["stored"], facts["capacity"]) == (30, 100, 20, 20)
-    assert (facts["finished"], facts["stopping"], facts["ending"]) == (False, None, False)
+    assert (facts["finished"], facts["ending"]) == (False, False)
     assert facts["replay"]["candidates_drawn"] == 4
     assert facts["traffic"]["inserted"] == 30
     assert facts["traffic"]["queued"] == 0
@@ -265,14 +264,6 @@ def test_a_run_is_finished_when_nothing_more_comes_and_nothing_is_owed() -> None
         assert not replay.finished
     replay.handle(b"learner-0", SampleRequest(BATCH), 0.0)
     assert replay.finished
-
-
-def test_whoever_says_stop_gives_the_reason() -> None:
-    replay = service()
-    assert replay.stats(0.0)["stopping"] is None
-    assert replay.handle(b"x", Stop("Ctrl-C"), 0.0) == []
-    assert replay.stopping == "Ctrl-C"
-    assert replay.stats(0.0)["stopping"] == "Ctrl-C"
 
 
 def test_after_the_goodbye_nothing_more_is_taken_and_everybody_leaves() -> None:

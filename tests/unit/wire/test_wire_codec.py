@@ -31,6 +31,7 @@ from dpsr_apex.wire.codec import (
 from dpsr_apex.wire.messages import (
     Batch,
     Chunk,
+    Gone,
     Heartbeat,
     Hello,
     Learning,
@@ -38,7 +39,6 @@ from dpsr_apex.wire.messages import (
     Priorities,
     Recycled,
     Refused,
-    Stop,
     Welcome,
 )
 from tests.unit.replay.naive import Row, transitions_of
@@ -137,7 +137,7 @@ def test_numbers_and_arrays_of_other_types_travel_as_the_messages_say() -> None:
 
 
 def test_a_text_with_half_a_character_arrives() -> None:
-    assert decode(encode(Stop("no \udcff"))) == Stop("no ?")
+    assert decode(encode(Gone("no \udcff"))) == Gone("no ?")
 
 
 def test_no_message_has_more_parts_than_allowed() -> None:
@@ -188,7 +188,7 @@ ONE_LEARNING = NUMBER[Learning]
         ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, msgpack.ExtType(1, b"x")])], "not msgpack"),
         ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, msgpack.Timestamp(1)])], "not msgpack"),
         ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, b"x"])], "not msgpack"),
-        ([msgpack.packb([PROTOCOL, NUMBER[Stop]])[:-1] + b"\x09\xa1\xff"], "not msgpack"),
+        ([msgpack.packb([PROTOCOL, NUMBER[Gone]])[:-1] + b"\x09\xa1\xff"], "not msgpack"),
         ([b"\x91" * 100_000 + b"\x00"], "not msgpack"),  # lists in lists in lists
         (header(*range(codec.MAX_ENTRIES + 1)), "not msgpack"),
         ([b"\x00" * (MAX_HEADER + 1)], "more than"),
