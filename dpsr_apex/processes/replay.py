@@ -124,11 +124,13 @@ class ReplayProcess:
             self._server.send(address, encode(message))
 
     def _do_what_is_due(self) -> None:
-        if self._journal.is_due(self._service.t):
+        t = self._service.t
+        is_last = t >= self._config.run.total_steps  # that row and that checkpoint are to tell of the last updates too
+        if self._journal.is_due(t) and not is_last:
             self._log()
         if self._saving is not None:
             self._look_after_saving()
-        elif passed(self._config.run.checkpoint_period, self._saved_at, self._service.t):
+        elif passed(self._config.run.checkpoint_period, self._saved_at, t) and not is_last:
             self._save_beside()
 
     def _log(self) -> None:
@@ -208,10 +210,10 @@ class ReplayProcess:
         if self._saving is not None:
             os.waitpid(self._saving, 0)
         self._wait_for_learner()
-        if self._journal.is_due(self._service.t):
-            self._log()
         self._send(self._service.goodbye(finished, reason))
         self._serve_until(lambda: self._service.everybody_left, FAREWELL_SECONDS)
+        if self._journal.is_due(self._service.t):
+            self._log()
         if not self._service.learner_state.arrays:
             self._service.note("No checkpoint can be written: the learner never came.")
             return

@@ -21,7 +21,7 @@ from dpsr_apex.config import Config
 from dpsr_apex.run.children import Child
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.live import LiveView
-from dpsr_apex.run.metrics import read_metrics
+from dpsr_apex.run.metrics import Row, read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.keys import load_client_keys
@@ -93,12 +93,14 @@ class Supervisor:
                 self._look_after_children()
                 self._look_at_the_run()
             else:
+                self._show_last_row()
                 self._wait_for_evaluation(interrupt)
         finally:
             self._end_all()
             if self._client:
                 self._client.close()
             self._run.connection.unlink(missing_ok=True)
+        self._show_last_row()
         return self._is_evaluated()
 
     def _start_all(self, interrupt: Interrupt) -> None:
@@ -217,11 +219,19 @@ class Supervisor:
             if number > self._noted:
                 self._noted = number
                 self._view.note(text)
-        row = self._stats["row"]
-        if row and row["t"] != self._row_t:
+        if self._stats["row"]:
+            self._show_row(self._stats["row"])
+        self._view.advance(self._stats["t"])
+
+    def _show_row(self, row: Row) -> None:
+        if row["t"] != self._row_t:
             self._row_t = row["t"]
             self._view.update(row)
-        self._view.advance(self._stats["t"])
+
+    def _show_last_row(self) -> None:
+        """The replay writes it when it has sent everybody home, and answers no more."""
+        if rows := read_metrics(self._run.metrics):
+            self._show_row(rows[-1])
 
     def _show_evaluations(self) -> None:
         rows = read_metrics(self._run.evaluations)
