@@ -59,7 +59,8 @@ class EvaluatorProcess:
         while not self._is_over():
             wait([self._link.client, *([self._weights.client] if self._weights.client else [])], IDLE_SECONDS)
             self._listen()
-            if passed(self._config.evaluation.period, self._evaluated_at, self._link.t):
+            t, last = self._link.t, self._config.run.total_steps  # the last evaluation is of the last weights
+            if t < last and passed(self._config.evaluation.period, self._evaluated_at, t):
                 self._evaluate_newest()
         goodbye = self._link.goodbye
         self._link.leave()
