@@ -111,7 +111,7 @@ class Sessions:
         session.address, session.heard = address, now
         session.weights_endpoint, session.weights_key = join.weights_endpoint, join.weights_key
         if _plays(join):
-            self.environment = self.environment or join.environment
+            self.environment = join.environment
         return session
 
     def end(self, session: Session) -> None:

@@ -161,7 +161,7 @@ def test_a_jump_ahead_of_what_is_queued_never_goes_back() -> None:
 
 def test_only_so_many_gone_actors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "REMEMBERED", 3)
-    replay = service()
+    replay = service(steps_per_update=0)
     enter(replay, "actor-live")
     replay.handle(b"actor-live", chunk(0), 0.0)
     for number in range(6):
@@ -170,6 +170,11 @@ def test_only_so_many_gone_actors_are_remembered(monkeypatch: pytest.MonkeyPatch
         replay.handle(f"actor-{number}".encode(), Leave(5), 0.0)
     assert [name for name, *_ in replay.flow.inbox.save()] == ["actor-live", "actor-3", "actor-4", "actor-5"]
     assert reply(replay.handle(b"actor-live", chunk(0), 0.0)) == Acknowledged(1, replay.t)
+    enter(replay, "actor-4")
+    for number in range(6, 12):
+        enter(replay, f"actor-{number}")
+        replay.handle(f"actor-{number}".encode(), Leave(0), 0.0)
+    assert reply(replay.handle(b"actor-4", chunk(0), 0.0)) == Acknowledged(1, replay.t)
 
 
 def test_nothing_is_inserted_beyond_the_last_step_and_actors_wait_there() -> None:
@@ -373,6 +378,7 @@ def test_what_may_have_been_lost_with_a_link_is_given_out_again() -> None:
     assert sum(task.identities.size for task in only(outgoing, Recycle)) == 2
     outgoing = replay.handle(b"new", join("actor-1"), 1.0)
     assert not only(outgoing, Recycle)  # the same link: nothing was lost
+    assert sum(replay.flow.dispatch.outstanding().values()) == 4
     assert replay.traffic.candidates_reissued == requests[1].identities.size
 
 

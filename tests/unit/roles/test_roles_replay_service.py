@@ -20,6 +20,7 @@ from dpsr_apex.wire.messages import (
     Leave,
     Message,
     Priorities,
+    Recycle,
     Recycled,
     Refused,
     SampleRequest,
@@ -170,9 +171,19 @@ def test_who_waits_for_whom_is_said() -> None:
     for number in range(6, 9):
         replay.handle(b"actor-0", chunk(number), 12.0)
     assert replay.t == 40
+    replay.handle(b"actor-0", Leave(0), 12.0)
     assert replay.stats(12.0)["waiting"] == "The last 10 updates are still owed"
     replay.goodbye(False, "enough")
     assert replay.stats(12.0)["waiting"] is None
+
+
+def test_the_last_word_of_a_role_is_the_newest_of_all_that_are_gone() -> None:
+    replay = service()
+    enter(replay, "learner-0", "actor-0", "actor-1")
+    replay.handle(b"actor-0", Leave(0), 6.0)
+    tick_on(replay, 0.0, 10.2)
+    enter(replay, "learner-0", now=10.2)
+    assert replay.stats(10.2)["waiting"] == "The actors were last heard from 4 s ago"
 
 
 def test_the_rate_can_be_changed_while_running() -> None:
@@ -296,6 +307,17 @@ def test_after_the_goodbye_nothing_more_is_taken_and_everybody_leaves() -> None:
     assert replay.everybody_left
 
 
+def test_a_batch_that_was_asked_for_before_the_goodbye_is_not_given_after_it() -> None:
+    replay = service()
+    enter(replay, "actor-0", "learner-0")
+    replay.handle(b"actor-0", chunk(0, 9), 0.0)
+    replay.handle(b"learner-0", SampleRequest(BATCH), 0.0)
+    replay.handle(b"learner-0", SampleRequest(BATCH), 0.0)
+    replay.goodbye(False, "stopped")
+    replay.server.rate.batches -= 1  # one is due
+    assert replay.tick(0.0) == []
+
+
 def test_one_that_lost_its_link_during_the_farewell_has_left() -> None:
     replay = service()
     enter(replay, "actor-0")
@@ -314,7 +336,7 @@ def test_a_restarted_replay_inserts_nothing_twice_and_loses_nothing_that_was_que
     assert (other.t, other.traffic.received, other.traffic.sent) == (20, 20, 30)
     assert balanced(other)
     assert isinstance(reply(other.handle(b"a", join(environment="other"), 0.0)), Refused)
-    (welcome,) = only(other.handle(b"a", join(sequence=4), 0.0), Welcome)
+    (welcome,) = only(other.handle(b"a", join(sequence=2), 0.0), Welcome)  # it has not heard of all that is settled
     assert (welcome.sequence, welcome.t) == (4, 20)
     assert reply(other.handle(b"a", chunk(3), 0.0)) == Acknowledged(4, 20)
     other.handle(b"a", Heartbeat(30), 0.0)
@@ -326,6 +348,7 @@ def test_saving_ends_open_rounds_and_keeps_their_transitions() -> None:
     assert replay.server.replay.rounds
     other = restarted(replay)
     assert not replay.server.replay.rounds
-    assert replay.tick(100.0) == []
+    assert not only(replay.handle(b"x", Gone("actor-1"), 0.0), Recycle)
+    assert not replay.flow.dispatch.outstanding()
     assert other.server.replay.check_valid() == (True, "")
     assert other.server.replay.counters == replay.server.replay.counters

@@ -138,6 +138,15 @@ def test_a_process_that_joins_again_goes_on_at_its_new_address() -> None:
     assert [actor.name for actor in replay.sessions.actors] == ["actor-1", "actor-2"]
 
 
+def test_joining_again_renews_the_lease() -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    tick_on(replay, 0.0, 9.0)
+    replay.handle(b"new", join(), 9.0)
+    tick_on(replay, 9.0, 18.9)
+    assert len(replay.sessions) == 1
+
+
 def test_actors_get_the_smallest_free_index() -> None:
     replay = service()
     enter(replay, "actor-a", "actor-b", "actor-c", "learner-0")
