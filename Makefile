@@ -1,8 +1,8 @@
 # Every target sets up what it needs in .venv by itself; all that must be there is Python >= 3.11, pip and make.
 
 PYTHON ?= python3
-ARGS ?= configs/breakout_short.toml --solo
-BENCHMARKS ?= memory core atari_throughput
+ARGS ?= configs/breakout_short.toml
+BENCHMARKS ?= memory core atari_throughput replay_traffic
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -17,7 +17,7 @@ help: ## Show this list
 
 install: $(READY) ## Set up .venv with the pinned versions
 
-train: $(READY) ## Train on Breakout for a few minutes; ARGS="configs/cartpole.toml --solo" for another run
+train: $(READY) ## Train on Breakout for a few minutes; ARGS="cartpole --actors 2" for another run
 	$(BIN)/dpsr-apex train $(ARGS)
 
 test: $(READY) ## Run the tests, without the slow ones

@@ -108,6 +108,7 @@ def _plain_line(row: Mapping[str, Any], total_steps: int) -> str:
         f"loss {_number(row, 'loss')}",
         f"{_number(row, 'steps_per_second')} steps/s",
         f"{_number(row, 'updates_per_second')} updates/s",
+        f"{_whole(row, 'actors')} actors" if "actors" in row else "",
         f"{_time_left(row, total_steps)} left",
     ]
     return " | ".join(part for part in parts if part).replace(_DASH, "-")
@@ -152,6 +153,9 @@ def _figures(row: Mapping[str, Any], returns: Sequence[float]) -> RenderableType
         ("replay", f"{_share(row, 'fill')} full · {_whole(row, 'stored')} stored", "mean Q", "mean_q"),
         ("rounds", _rounds(row, " · "), "recycled", "recycled"),
     ]
+    if "actors" in row:
+        waits = f"{_whole(row, 'actors')} · the learner waits {_share(row, 'learner_waiting')} of the time"
+        lines.append(("actors", waits, "steps/update", "steps_per_update"))
     figures = Table.grid(padding=(0, 2), expand=True)
     figures.add_column(style="dim", no_wrap=True)
     figures.add_column(ratio=1, no_wrap=True)

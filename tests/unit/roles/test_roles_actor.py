@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpsr_apex.agent.dqn import DqnAgent, Experience
 from dpsr_apex.config import ActorConfig, Config, EnvConfig, ReplayConfig, RunConfig
+from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.replay.schedules import Schedule, constant
@@ -52,6 +53,8 @@ class Walk(gymnasium.Env[Any, Any]):
         return f"{self.place},{self.steps}".encode()
 
     def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:
+        if snapshot == b"damaged":
+            raise DamagedSnapshot("damaged snapshot")
         self.place, self.steps = map(int, snapshot.decode().split(","))
         assert frames[-1].tolist() == [self.place, self.steps]
 
@@ -90,10 +93,11 @@ def build(
     initial_priority: Any = "max",
     env: type[Walk] = Walk,
     seed: int = 0,
+    ladder: bool = False,
 ) -> Actor:
     exploration = epsilon if isinstance(epsilon, Schedule) else constant(epsilon)
     config = Config(
-        actor=ActorConfig(exploration=exploration, environments=environments, n_steps=n_steps),
+        actor=ActorConfig(exploration=exploration, environments=environments, n_steps=n_steps, ladder=ladder),
         replay=ReplayConfig(initial_priority=initial_priority),
         run=RunConfig(total_steps=1000),
     )
@@ -281,3 +285,42 @@ def test_scores_are_of_whole_unclipped_games_over_lost_lives() -> None:
     assert ends == 5
     assert games[0].score == points
     actor.close()
+
+
+def test_on_a_ladder_every_environment_of_every_actor_keeps_its_own_epsilon() -> None:
+    rungs: list[float] = []
+    for place in range(3):
+        actor = build(environments=2, ladder=True)
+        actor.stand_on(place, actors=3)
+        steps(actor, 3)
+        rungs += actor.epsilons.tolist()
+    assert rungs == pytest.approx([0.4 ** (1 + 7 * i / 5) for i in range(6)])
+
+
+def test_an_actor_more_than_planned_shares_a_rung() -> None:
+    one, more = build(ladder=True), build(ladder=True)
+    one.stand_on(1, actors=4)
+    more.stand_on(5, actors=4)
+    assert one.epsilons.tolist() == more.epsilons.tolist()
+
+
+def test_a_state_that_cannot_be_re_entered_fails_alone() -> None:
+    actor = build(Fixed(wanted=2))
+    asked = request(actor, [0, 1, 3])
+    asked.starts.snapshots[1] = b"damaged"
+    answer = actor.recycle(asked)
+    assert answer.identities.tolist() == [0, 14]
+    assert answer.failed.tolist() == [7]
+    assert len(answer.transitions) == len(answer.td_errors) == 2
+
+
+def test_recycling_step_by_step_is_recycling_at_once() -> None:
+    at_once, by_steps = build(seed=4), build(seed=4)
+    message = request(at_once, [0, 1, 2, 3])
+    recycling = by_steps.begin_recycling(message)
+    answers = [recycling.advance() for _ in range(4)]
+    assert answers[:3] == [None] * 3
+    expected = at_once.recycle(message)
+    assert answers[3] is not None
+    assert answers[3].transitions.s_t == expected.transitions.s_t
+    np.testing.assert_array_equal(answers[3].td_errors, expected.td_errors)
