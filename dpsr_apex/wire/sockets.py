@@ -191,7 +191,11 @@ class Server:
 
 
 class Client:
-    """Talks with one server, connects to it in the background, and again whenever the connection is lost."""
+    """Talks with one server, connects to it in the background, and again whenever the connection is lost.
+
+    ZeroMQ gives up for good on a server that turns it away or does not speak its language: who wants to try that again
+    makes a new client.
+    """
 
     def __init__(self, endpoint: str, keys: ClientKeys | None = None) -> None:
         _host_and_port(endpoint)
@@ -359,7 +363,7 @@ class _Door:
                 self._deny(address, self._failure)
                 self._failure = ""
         else:
-            self._failure = _FAILURES.get(value, "it did not finish the handshake")
+            self._failure = _FAILURES.get(value, "it left in the middle of the handshake; perhaps it has no key")
 
     def _deny(self, address: str, reason: str) -> None:
         """Told once for each address and reason, since clients try again and again."""
@@ -378,7 +382,7 @@ _WATCHED = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
 _FAILURES: dict[int, str] = {
-    zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: "it came without a key",
+    zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: "it has no key",
     zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: "its keys do not fit those of this server",
 }
 

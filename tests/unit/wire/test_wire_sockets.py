@@ -395,7 +395,7 @@ def wrong_server_key(right: ClientKeys) -> ClientKeys:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (no_key, "it came without a key"),
+        (no_key, "it has no key"),
         (wrong_client_key, "its key is not the client key of this run"),
         (stolen_public_key, "its keys do not fit those of this server"),
         (wrong_server_key, "its keys do not fit those of this server"),
