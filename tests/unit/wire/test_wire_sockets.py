@@ -20,11 +20,14 @@ from dpsr_apex.wire.sockets import (
     Client,
     Received,
     Server,
+    host_of,
     is_loopback,
     make_keypair,
     parse_address,
+    port_of,
     public_key_of,
     wait,
+    with_host,
 )
 from tests.unit.wire.examples import ALL, assert_same
 
@@ -344,6 +347,20 @@ def test_a_name_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert not is_loopback("tcp://nowhere:1")
     with pytest.raises(BindError, match="nowhere cannot be resolved"):
         Server("tcp://nowhere:1")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host", "port", "seen_from_afar"),
+    [
+        ("tcp://10.0.0.1:55", "10.0.0.1", 55, "tcp://10.0.0.1:55"),
+        ("tcp://0.0.0.0:55", "0.0.0.0", 55, "tcp://replay:55"),
+        ("tcp://[::]:55", "[::]", 55, "tcp://replay:55"),
+        ("tcp://[::1]:55", "[::1]", 55, "tcp://[::1]:55"),
+    ],
+)
+def test_an_endpoint_is_taken_apart(endpoint: str, host: str, port: int, seen_from_afar: str) -> None:
+    assert (host_of(endpoint), port_of(endpoint)) == (host, port)
+    assert with_host(endpoint, "replay") == seen_from_afar
 
 
 # Keys.
