@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?= configs/breakout_short.toml
-BENCHMARKS ?= memory core atari_throughput replay_traffic
+BENCHMARKS ?= memory core atari_throughput replay_traffic whole_system
 
 BIN := .venv/bin
 READY := .venv/.ready

@@ -7,7 +7,6 @@ Actors send only their own |TD errors| (as in Ape-X), so that priorities are spr
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,8 +39,6 @@ from dpsr_apex.wire.messages import (
     Priorities,
     SampleRequest,
     SetRate,
-    Stats,
-    StatsRequest,
     Welcome,
 )
 from dpsr_apex.wire.sockets import Client, wait
@@ -78,6 +75,7 @@ class Member:
         self._beat = time.monotonic()
 
     def receive(self, seconds: float = 0.0) -> Iterator[Message]:
+        """What has come, waiting for so long at most."""
         wait([self.client], seconds)
         while (frames := self.client.receive()) is not None:
             yield decode(frames)
@@ -101,6 +99,7 @@ class SyntheticActor(Member):
         self.inserted = 0
 
     def go_on(self, sends: bool) -> None:
+        """Hear what was acknowledged, and send as many chunks as may be on their way."""
         for message in self.receive():
             if isinstance(message, Acknowledged):
                 self.inserted += (message.sequence - self._settled) * len(self._chunks[0].transitions)
@@ -114,6 +113,7 @@ class SyntheticActor(Member):
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is on its way."""
         return self._next == self._settled
 
 
@@ -130,6 +130,7 @@ class SyntheticLearner(Member):
         self.bytes = 0
 
     def go_on(self, asks: bool) -> None:
+        """Answer the batches that have come, and ask for as many as may be asked for."""
         wait([self.client], 0.0)
         while (frames := self.client.receive()) is not None:
             message = decode(frames)
@@ -159,11 +160,13 @@ class Bench:
         self._pid = pid
 
     def fill(self, capacity: int) -> None:
+        """Insert until so many transitions have gone in."""
         while sum(actor.inserted for actor in self._actors) < capacity:
             self._go_on(sends=True, asks=False)
         self._settle()
 
     def measure(self, sends: bool, asks: bool, steps_per_update: int) -> Rates:
+        """One repetition with actors, a learner or both at work."""
         ask(self.address, SetRate(steps_per_update), 10.0)
         self._settle()
         began, cpu = time.perf_counter(), self._cpu()
@@ -176,13 +179,8 @@ class Bench:
         self._settle()
         return Rates((now_inserted - inserted) / seconds, (now_batches - batches) / seconds, cpu / seconds)
 
-    def stats(self) -> dict[str, Any]:
-        answer = ask(self.address, StatsRequest(), 10.0)
-        assert isinstance(answer, Stats)
-        facts: dict[str, Any] = json.loads(answer.facts)
-        return facts
-
     def resident(self) -> int:
+        """Bytes of the replay's process in memory."""
         return int(Path(f"/proc/{self._pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     def _counts(self) -> tuple[int, int]:
@@ -278,7 +276,9 @@ def measure_size(report: Report, capacity: int, batch_size: int, chunks: list[Ch
     rows = []
     for name, rates in done.items():
         spreads = {field: spread([getattr(one, field) for one in rates]) for field in Rates._fields}
-        report.figures[f"N={capacity} batch={batch_size} {name}"] = {key: value._asdict() for key, value in spreads.items()}
+        report.figures[f"N={capacity} batch={batch_size} {name}"] = {
+            key: value._asdict() for key, value in spreads.items()
+        }
         transitions, batches, cpu = (spreads[field] for field in Rates._fields)
         rows.append(
             [
@@ -303,8 +303,7 @@ def measure_size(report: Report, capacity: int, batch_size: int, chunks: list[Ch
     if batch_size == 512:
         times = spread([min(one.transitions / APEX_IN, one.batches / APEX_OUT) for one in done["both"]])
         report.goal(
-            f"N = {capacity:,}: Ape-X's published load (12,500 in, 19 x 512 out a second), "
-            f"{times.show(2)} times",
+            f"N = {capacity:,}: Ape-X's published load (12,500 in, 19 x 512 out a second), {times.show(2)} times",
             times.median >= 1,
         )
     return rows
