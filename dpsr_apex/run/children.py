@@ -38,8 +38,13 @@ class Child:
         return self.process is not None and self.process.poll() is None
 
     @property
+    def is_done(self) -> bool:
+        """Whether it ended because the run did."""
+        return self.process is not None and self.process.poll() == 0
+
+    @property
     def died(self) -> bool:
-        """Whether it ended, and not because the run did."""
+        """Whether it ended otherwise, and was not yet buried."""
         return self.process is not None and self.process.poll() not in (None, 0)
 
     def start(self) -> None:

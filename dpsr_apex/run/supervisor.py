@@ -86,7 +86,7 @@ class Supervisor:
         self._run.connection.unlink(missing_ok=True)
         try:
             self._start_all(interrupt)
-            while self._replay.runs or self._replay.start_at is not None:
+            while not self._replay.is_done:
                 if interrupt.asked:
                     self._view.note("Stopping: everything is saved first. Once more to end at once.")
                     break
