@@ -1,6 +1,7 @@
 """Whole runs for tests to look into, to kill and to stop: a supervisor as a user starts it, and its processes.
 
-Every process of a run has a word of its own in its environment, by which it is found whoever its parent is by now.
+A run can be held: it goes on, but so slowly that there is time for what is to be seen before it is finished. Every
+process of a run has a word of its own in its environment, by which it is found whoever its parent is by now.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +41,7 @@ SMALL = (
     *("learner.learning_starts=100", "learner.batch_size=16", "learner.steps_per_update=4", "learner.device=cpu"),
     *("learner.hidden=[32]", "learner.head=32", "evaluation.episodes=2", "evaluation.max_steps=100"),
     *("run.log_period=100", "run.checkpoint_period=500", "system.lease=5", "system.rate_tolerance=50"),
+    "env.name=tasks:CartPole",
 )
 
 T = TypeVar("T")
@@ -80,14 +83,15 @@ class Process(NamedTuple):
 class Run:
     """One life of a supervisor, and the run directory that it works in."""
 
-    def __init__(self, path: Path, arguments: Sequence[str], cwd: Path | None) -> None:
+    def __init__(self, path: Path, arguments: Sequence[str]) -> None:
         self.directory = RunDirectory(path)
+        self._hold = path.with_name("hold")
         self._mark = f"{MARK}={secrets.token_hex(8)}"
         self._out, self._error = (path.with_name(f"{path.name}.{self._mark[-6:]}.{what}") for what in ("out", "err"))
         with self._out.open("wb") as out, self._error.open("wb") as error:
             self.process = subprocess.Popen(
                 [COMMAND, *arguments],
-                cwd=cwd,
+                cwd=path.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=error,
@@ -103,6 +107,14 @@ class Run:
     def complained(self) -> str:
         """The same of standard error."""
         return self._error.read_text()
+
+    def hold(self) -> None:
+        """Make every step of every actor slow."""
+        self._hold.touch()
+
+    def release(self) -> None:
+        """Go on at full speed."""
+        self._hold.unlink()
 
     def log(self, name: str) -> str:
         """The log of a process, in all its lives; empty before the first."""
@@ -201,9 +213,10 @@ class Run:
 
 
 @contextmanager
-def running(path: Path, *arguments: str | Path, cwd: Path | None = None) -> Iterator[Run]:
+def running(path: Path, *arguments: str | Path) -> Iterator[Run]:
     """A command that runs the run in `path`; whatever is left of it in the end is killed."""
-    run = Run(path, list(map(str, arguments)), cwd)
+    shutil.copy(Path(__file__).with_name("fault_tasks.py"), path.with_name("tasks.py"))
+    run = Run(path, list(map(str, arguments)))
     try:
         yield run
     finally:
@@ -212,12 +225,11 @@ def running(path: Path, *arguments: str | Path, cwd: Path | None = None) -> Iter
 
 @contextmanager
 def training(
-    path: Path, *settings: str, steps: int = 2_000, actors: int = 2, config: str = "cartpole", cwd: Path | None = None
+    path: Path, *settings: str, steps: int = 2_000, actors: int = 2, config: str = "cartpole", bind: str = "127.0.0.1:0"
 ) -> Iterator[Run]:
     """A new small run with these settings besides."""
-    sets = [f"--set={setting}" for setting in (*SMALL, *settings)]
-    numbers = ("--actors", str(actors), "--steps", str(steps))
-    with running(path, "train", config, *numbers, "--run-dir", path, *sets, cwd=cwd) as run:
+    options = ["--actors", str(actors), "--steps", str(steps), "--bind", bind, "--run-dir", str(path)]
+    with running(path, "train", config, *options, *(f"--set={setting}" for setting in (*SMALL, *settings))) as run:
         yield run
 
 

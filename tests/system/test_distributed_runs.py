@@ -51,8 +51,8 @@ def test_the_rate_of_updates_is_kept(finished: Run) -> None:
 @pytest.mark.slow
 def test_breakout_is_recycled_by_its_actors(tmp_path: Path) -> None:
     settings = (
-        *("learner.steps_per_update=16", "learner.batch_size=8", "replay.recycle_period=100", "evaluation.episodes=1"),
-        *("evaluation.max_steps=30", "run.checkpoint_period=1000"),
+        *("env.name=Breakout", "learner.steps_per_update=16", "learner.batch_size=8", "replay.recycle_period=100"),
+        *("evaluation.episodes=1", "evaluation.max_steps=30", "run.checkpoint_period=1000"),
     )
     with training(tmp_path / "run", *settings, steps=2_000, config="breakout_short") as run:
         row = assert_finished(run, 2_000)

@@ -1,0 +1,161 @@
+"""Processes of a run are killed, stopped and starved: it goes on and loses nothing, or it ends and says why."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpsr_apex.processes.onlooker import address_of
+from dpsr_apex.run.checkpoint import list_checkpoints
+from tests.system.runs import (
+    END_SECONDS,
+    Process,
+    Run,
+    assert_counters_add_up,
+    assert_finished,
+    eventually,
+    last_checkpoint,
+    restored,
+    running,
+    training,
+)
+
+STEPS = 2_000
+
+
+def kill(process: Process) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def await_checkpoint(run: Run) -> int:
+    """The clock of the first one that is there; the run is held from then on."""
+    run.eventually(lambda: list_checkpoints(run.directory.checkpoints))
+    run.hold()
+    return last_checkpoint(run.directory).t
+
+
+def places(run: Run, name: str) -> list[str]:
+    """The place of an actor among the actors, each time that it joined."""
+    return re.findall(r"joined as actor (\d+) of", run.log(name))
+
+
+def test_what_an_actor_was_killed_over_is_done_by_others_and_it_comes_back_in_its_place(tmp_path: Path) -> None:
+    patient = ("system.lease=60", "system.recycle_deadline=60")  # nothing but the supervisor tells of the death
+    with training(tmp_path / "run", *patient, steps=STEPS) as run:
+        run.await_stats(lambda stats: len(stats["actors"]) == 2 and stats["replay"]["rounds_closed"])
+        run.hold()
+        victim = run.await_child("actor-1")
+        os.kill(victim.pid, signal.SIGSTOP)
+        held = run.eventually(lambda: (actor := run.actor("actor-1")) and actor["recycling"])
+        kill(victim)
+        run.await_another(victim)
+        run.eventually(lambda: len(places(run, "actor-1")) == 2)
+        first, second = places(run, "actor-1")
+        assert first == second
+        assert run.stats()["traffic"]["candidates_reissued"] >= held
+        run.release()
+        row = assert_finished(run, STEPS)
+        assert "actor-1 was killed by SIGKILL" in run.said
+    assert_counters_add_up(run.directory, STEPS)
+    assert row["traffic_expired_leases"] == row["traffic_candidates_given_up"] == row["candidates_lost"] == 0
+
+
+def test_a_learner_that_was_killed_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    with training(tmp_path / "run", steps=STEPS) as run:
+        await_checkpoint(run)
+        victim = run.await_child("learner")
+        kill(victim)
+        run.await_another(victim)
+        run.eventually(lambda: "going on from update" in run.log("learner"))
+        run.release()
+        row = assert_finished(run, STEPS)
+    assert_counters_add_up(run.directory, STEPS)
+    (begun,) = re.findall(r"going on from update (\d+)", run.log("learner"))
+    assert 0 < int(begun) < last_checkpoint(run.directory).parts["learner"].facts["updates"] < row["updates"]
+
+
+def test_a_replay_that_was_killed_goes_on_from_the_last_checkpoint_where_everybody_finds_it(tmp_path: Path) -> None:
+    with training(tmp_path / "run", steps=STEPS) as run:
+        saved = await_checkpoint(run)
+        endpoint = address_of(run.directory).endpoint
+        victim = run.await_child("replay")
+        kill(victim)
+        run.await_another(victim)
+        run.await_all()
+        assert address_of(run.directory).endpoint == endpoint
+        assert f"serving at {endpoint} from t = {saved}" in run.log("replay")
+        run.release()
+        assert_finished(run, STEPS)
+    assert_counters_add_up(run.directory, STEPS)
+
+
+def test_when_the_supervisor_is_killed_everything_is_saved_and_ends_and_can_go_on(tmp_path: Path) -> None:
+    with training(tmp_path / "run", steps=STEPS) as run:
+        await_checkpoint(run)
+        t = run.await_all()["t"]
+        run.process.kill()
+        run.process.wait()
+        eventually(lambda: not run.processes(), END_SECONDS)
+        run.release()
+    assert last_checkpoint(run.directory).t >= t
+    with running(run.directory.path, "resume", run.directory.path) as run:
+        assert_finished(run, STEPS)
+    assert_counters_add_up(run.directory, STEPS)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_ends_everything(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    with training(tmp_path / "run", steps=1_000_000) as run:
+        t = run.await_all()["t"]
+        assert (run.end(number), run.complained) == (code, "")
+        saved = last_checkpoint(run.directory)
+        assert f"Stopped at t = {saved.t:,}. To go on: " in run.said
+    assert saved.t >= t
+    assert saved.parts["learner"].facts["updates"] > 0
+    restored(run.directory, saved)
+
+
+def test_a_second_signal_ends_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with training(tmp_path / "run", steps=1_000_000) as run:
+        run.await_all()
+        run.process.send_signal(signal.SIGINT)
+        run.eventually(lambda: "Once more to end at once" in run.said)
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(END_SECONDS) == 130
+        eventually(lambda: not run.processes(), END_SECONDS)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_learner_that_always_dies_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "learner.device=cuda") as run:
+        assert run.wait() == 1
+        assert run.said.count("learner ended with exit code 2") == 3
+        assert run.said.count("learner.device = 'cuda'") == 1
+        assert "The learner died 3 times in a row" in run.complained
+        assert "Traceback" not in run.complained
+
+
+@pytest.mark.slow
+def test_a_run_whose_actors_all_die_too_often_ends_with_their_first_traceback(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "env.name=tasks:Fragile") as run:
+        assert run.wait() == 1
+        assert run.said.count("RuntimeError: the pole is broken") == 2
+        assert run.said.count("died 5 times in a row and is given up") == 2
+        assert "Every actor died too often" in run.complained
+
+
+def test_a_port_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        with training(tmp_path / "run", bind=place) as run:
+            assert run.wait() in (1, 2)
+            assert f"{place} is in use: end the process that listens there, or choose another port" in run.complained
+            assert "Traceback" not in run.complained
