@@ -60,6 +60,8 @@ def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors:
     run = RunDirectory.open(path)
     config = load_config(run.config)
     found = _checkpoint(run, checkpoint)
+    if actors is not None and config.system.actors == 0:
+        raise ConfigError(f"--actors {actors}: {path} is a run of one process, and goes on as one")
     if actors is not None and actors != config.system.actors:
         config = replace(config, system=replace(config.system, actors=actors))
         validate(config)
