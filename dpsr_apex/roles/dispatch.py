@@ -43,6 +43,11 @@ class Dispatch:
         self._traffic = traffic
         self._rounds: dict[int, _Round] = {}
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there are candidates to assign."""
+        return any(round_.waiting for round_ in self._rounds.values())
+
     def open(self, request: Recycle, now: float) -> None:
         """A new round; its candidates wait until they are assigned."""
         self._rounds[request.round_number] = _Round(request, now + self._deadline, request.identities.tolist())

@@ -185,6 +185,8 @@ class Flow:
                 self.server.replay.expire(number)
 
     def _give_candidates(self) -> list[Outgoing]:
+        if not self.dispatch.has_waiting:
+            return []
         addresses = {actor.name: actor.address for actor in self._sessions.actors}
         return [Outgoing(addresses[name], recycle) for name, recycle in self.dispatch.assign(addresses)]
 

@@ -36,6 +36,7 @@ class Sessions:
     """The sessions by name and by address; each has one of both, of its own."""
 
     def __init__(self, run_id: str, emulator: str, lease: float) -> None:
+        self.learner: Session | None = None
         self.environment = ""  # digest of what the actors' and the learner's do; that of the first one to join
         self._run_id = run_id
         self._emulator = emulator
@@ -50,11 +51,6 @@ class Sessions:
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._by_name.values())
-
-    @property
-    def learner(self) -> Session | None:
-        """The learner, if there is one."""
-        return next((session for session in self if session.role == "learner"), None)
 
     @property
     def actors(self) -> list[Session]:
@@ -112,11 +108,15 @@ class Sessions:
         session.weights_endpoint, session.weights_key = join.weights_endpoint, join.weights_key
         if _plays(join):
             self.environment = join.environment
+        if session.role == "learner":
+            self.learner = session
         return session
 
     def end(self, session: Session) -> None:
         """Forget a session; its index and its name are free."""
         del self._by_name[session.name], self._by_address[session.address]
+        if session is self.learner:
+            self.learner = None
         self._ended[session.role] = max(session.heard, self._ended.get(session.role, session.heard))
 
     def silent(self, now: float) -> list[Session]:

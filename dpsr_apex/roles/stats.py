@@ -74,10 +74,18 @@ def _shortage(flow: Flow) -> list[str]:
     """What the ratio of transitions to updates holds back."""
     rate, t = flow.server.rate, flow.t
     if not flow.room:
-        return [f"The last {rate.batches_due(t) - rate.batches:,} updates are still owed"]
+        return _last_things(flow)
     if flow.inbox and not rate.may_insert(t):
         return [rate.actors_wait_for(t)]
     return [rate.learner_waits_for(t)] if flow.credits and not rate.may_sample(t) else []
+
+
+def _last_things(flow: Flow) -> list[str]:
+    """What is still to be done after the last step."""
+    rate, rounds = flow.server.rate, len(flow.server.replay.rounds)
+    owed = rate.batches_due(flow.t) - rate.batches if rate.steps_per_update else 0
+    counts = {"Updates still owed": owed, "Recycling rounds still open": rounds}
+    return [f"{what}: {count:,}" for what, count in counts.items() if count]
 
 
 def _rate(config: Config, flow: Flow) -> dict[str, Any]:

@@ -172,7 +172,9 @@ def test_who_waits_for_whom_is_said() -> None:
         replay.handle(b"actor-0", chunk(number), 12.0)
     assert replay.t == 40
     replay.handle(b"actor-0", Leave(0), 12.0)
-    assert replay.stats(12.0)["waiting"] == "The last 10 updates are still owed"
+    assert replay.stats(12.0)["waiting"] == "Updates still owed: 10. Recycling rounds still open: 2"
+    replay.handle(b"x", SetRate(0), 12.0)
+    assert replay.stats(12.0)["waiting"] == "Recycling rounds still open: 2"
     replay.goodbye(False, "enough")
     assert replay.stats(12.0)["waiting"] is None
 
