@@ -21,6 +21,7 @@ from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.journal import passed
 from dpsr_apex.run.metrics import append_row, read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.wire.messages import Welcome
 from dpsr_apex.wire.sockets import wait
 
 IDLE_SECONDS = 0.2
@@ -50,13 +51,11 @@ class EvaluatorProcess:
         self._link = Link(address, request, self._config.system.lease)
         self._weights = WeightsClient(self._agent, address)
         self._listened = 0.0
-        rows = read_metrics(run.evaluations)
-        self._evaluated_at = rows[-1]["t"] if rows else 0
-        self._best = max((row["mean"] for row in rows), default=-math.inf)
+        self._read_evaluations()
 
     def run(self) -> None:
         """Evaluate whenever it is due, and once more when the run is finished."""
-        while not self._is_over():
+        while not self._is_over() and not self._is_trained:
             wait([self._link.client, *([self._weights.client] if self._weights.client else [])], IDLE_SECONDS)
             self._listen()
             t, last = self._link.t, self._config.run.total_steps  # the last evaluation is of the last weights
@@ -65,8 +64,19 @@ class EvaluatorProcess:
         goodbye = self._link.goodbye
         self._link.leave()
         self._weights.close()
-        if goodbye and goodbye.finished:
+        if (goodbye and goodbye.finished) or self._is_trained:
             self._evaluate_last()
+
+    @property
+    def _is_trained(self) -> bool:
+        """Whether the last checkpoint is there: then the replay may have gone without a word that was heard here."""
+        return has_checkpoint(self._run.checkpoints, self._config.run.total_steps)
+
+    def _read_evaluations(self) -> None:
+        """A replay that went back to a checkpoint has dropped those that came after it."""
+        rows = read_metrics(self._run.evaluations)
+        self._evaluated_at = rows[-1]["t"] if rows else 0
+        self._best = max((row["mean"] for row in rows), default=-math.inf)
 
     def _is_over(self) -> bool:
         """Also keeps the link, since it is asked at every step of an evaluation."""
@@ -78,6 +88,8 @@ class EvaluatorProcess:
         self._listened = time.monotonic()
         for message in self._link.receive():
             log.info("the replay says %s", type(message).__name__)
+            if isinstance(message, Welcome):
+                self._read_evaluations()
         self._link.keep()
         self._weights.follow(self._link.weights)
         self._weights.receive()
@@ -91,13 +103,13 @@ class EvaluatorProcess:
             self._weights.ask()
             wait([self._weights.client or self._link.client], IDLE_SECONDS)
             self._weights.receive()
-        self._evaluate(self._link.t, self._is_over)
+        t = self._link.t
+        self._evaluate(t, lambda: self._is_over() or self._link.t < t)  # less: the replay went back to a checkpoint
 
     def _evaluate_last(self) -> None:
         """The weights of the very end are in the last checkpoint, which the replay is about to write."""
-        last = self._config.run.total_steps
         deadline = time.monotonic() + CHECKPOINT_SECONDS
-        while not has_checkpoint(self._run.checkpoints, last) and time.monotonic() < deadline:
+        while not self._is_trained and not self._interrupt.asked and time.monotonic() < deadline:
             time.sleep(IDLE_SECONDS)
         checkpoint = newest_checkpoint(self._run.checkpoints)
         if checkpoint and checkpoint.t > self._evaluated_at:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsr_apex.config import Config
+from dpsr_apex.run.checkpoint import has_checkpoint
 from dpsr_apex.run.children import Child
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.live import LiveView
@@ -90,7 +91,7 @@ class Supervisor:
                 if interrupt.asked:
                     self._view.note("Stopping: everything is saved first. Once more to end at once.")
                     break
-                self._look_after_children()
+                self._look_after(self._children)
                 self._look_at_the_run()
             else:
                 self._show_last_row()
@@ -160,9 +161,9 @@ class Supervisor:
         join = f"dpsr-apex actor --connect {host}:{port_of(endpoint)} --key {key[1]}"
         self._view.note(f"Serving at {endpoint}. With a copy of the key file, other machines join by\n  {join}")
 
-    def _look_after_children(self) -> None:
+    def _look_after(self, children: list[Child]) -> None:
         """Start what is to be started, and see who has died."""
-        for child in self._children:
+        for child in children:
             now = time.monotonic()
             if child.start_at is not None and now >= child.start_at:
                 child.start()
@@ -248,12 +249,18 @@ class Supervisor:
         return bool(rows) and rows[-1]["t"] >= self._config.run.total_steps
 
     def _wait_for_evaluation(self, interrupt: Interrupt) -> None:
-        """The replay has ended in order; the last weights may still be played with."""
+        """The replay has ended in order; where that was the end of the run, the last weights are still played with."""
         evaluators = self._of("evaluator")
-        if any(child.runs for child in evaluators):
+        if has_checkpoint(self._run.checkpoints, self._config.run.total_steps) and not self._is_evaluated():
             self._view.note("The run has ended; the last evaluation is being played")
-        while any(child.runs for child in evaluators) and not interrupt.asked:
-            time.sleep(LOOK_SECONDS)
+            while not interrupt.asked:
+                is_over = all(child.given_up or child.is_done for child in evaluators)
+                if self._is_evaluated():
+                    break
+                if is_over:
+                    raise RunFailed(f"The last evaluation could not be played; see {evaluators[0].log}")
+                self._look_after(evaluators)
+                time.sleep(LOOK_SECONDS)
         self._show_evaluations()
 
     def _end_all(self) -> None:
