@@ -177,6 +177,8 @@ class ReplayProcess:
 
     def _write_checkpoint_in_copy(self) -> int:
         try:
+            # Above all the sockets: if this process dies, its next life must be able to listen there at once.
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
             os.nice(5)
             self._write_checkpoint()
         except BaseException:
