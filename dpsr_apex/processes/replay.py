@@ -71,8 +71,10 @@ class ReplayProcess:
         self._states_used = 0  # of those that the learner has sent
         if checkpoint:
             self._load(checkpoint)
-        updates = self._updates
-        self._metrics = self._journal.open(checkpoint.t if checkpoint else None, updates)
+        went_back = checkpoint is not None or run.metrics.exists()  # to 0 if it died before its first checkpoint
+        if went_back:
+            truncate_after(run.evaluations, self._saved_at)
+        self._metrics = self._journal.open(self._saved_at if went_back else None, self._updates)
         self._server = _listen(bind, run)
         _announce(run, self._server.endpoint)
 
@@ -245,7 +247,6 @@ class ReplayProcess:
         learner = checkpoint.parts["learner"]
         self._service.learner_state = LearnerState(json.dumps(learner.facts), squeeze_weights(learner.arrays))
         self._journal.load(checkpoint.parts["journal"])
-        truncate_after(self._run.evaluations, checkpoint.t)
 
 
 def _listen(bind: str, run: RunDirectory) -> Server:
