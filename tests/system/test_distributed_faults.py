@@ -13,6 +13,7 @@ import torch
 
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.run.checkpoint import list_checkpoints
+from dpsr_apex.run.metrics import read_metrics
 from tests.system.runs import (
     END_SECONDS,
     Process,
@@ -93,6 +94,56 @@ def test_a_replay_that_was_killed_goes_on_from_the_last_checkpoint_where_everybo
         run.release()
         assert_finished(run, STEPS)
     assert_counters_add_up(run.directory, STEPS)
+
+
+@pytest.mark.slow
+def test_a_replay_that_was_killed_before_the_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "run.checkpoint_period=0", "evaluation.period=200", steps=1_000) as run:
+        run.await_stats(lambda stats: stats["row"])
+        run.hold()
+        run.eventually(lambda: read_metrics(run.directory.evaluations))
+        victim = run.await_child("replay")
+        kill(victim)
+        run.await_another(victim)
+        run.await_all()
+        run.release()
+        assert_finished(run, 1_000)
+        assert run.log("replay").count("from t = 0") == 2
+    assert_counters_add_up(run.directory, 1_000)
+    clocks = [row["t"] for row in read_metrics(run.directory.evaluations)]
+    assert clocks == sorted(set(clocks))
+
+
+@pytest.mark.slow
+def test_a_replay_that_was_killed_while_a_copy_of_it_saves_does_not_wait_for_that_copy(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "replay.capacity=2000", "run.checkpoint_period=200", steps=3_000) as run:
+        run.await_all()
+        victim = run.await_child("replay")
+        copy = run.eventually(lambda: next((one for one in run.processes() if one.parent == victim.pid), None))
+        os.kill(copy.pid, signal.SIGSTOP)
+        run.hold()
+        kill(victim)
+        run.await_another(victim)
+        run.await_all()
+        os.kill(copy.pid, signal.SIGCONT)
+        run.eventually(lambda: copy.pid not in [one.pid for one in run.processes()])
+        run.release()
+        assert_finished(run, 3_000)
+    assert_counters_add_up(run.directory, 3_000)
+
+
+@pytest.mark.slow
+def test_an_evaluator_that_was_killed_in_the_last_evaluation_plays_it_again(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "evaluation.episodes=40", steps=1_000) as run:
+        run.await_t(500)
+        run.hold()
+        run.eventually(lambda: "the last evaluation is being played" in run.said)
+        victim = run.await_child("evaluator")
+        kill(victim)
+        run.await_another(victim)
+        run.release()
+        assert_finished(run, 1_000)
+        assert "evaluator was killed by SIGKILL" in run.said
 
 
 def test_when_the_supervisor_is_killed_everything_is_saved_and_ends_and_can_go_on(tmp_path: Path) -> None:

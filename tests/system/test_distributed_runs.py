@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dpsr_apex.replay.memory import Counters
-from dpsr_apex.run.metrics import read_metrics
+from dpsr_apex.run.metrics import fingerprint, read_metrics
 from tests.system.runs import (
     Run,
     assert_counters_add_up,
     assert_finished,
     last_checkpoint,
+    running,
     sent_by_actors,
     training,
 )
@@ -46,6 +48,17 @@ def test_the_last_row_tells_how_the_run_ended(finished: Run) -> None:
 
 def test_the_rate_of_updates_is_kept(finished: Run) -> None:
     assert read_metrics(finished.directory.metrics)[-1]["steps_per_update"] == pytest.approx(4, rel=0.05)
+
+
+def test_a_finished_run_that_is_resumed_lacks_nothing_but_its_last_evaluation(finished: Run, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(finished.directory.path, tmp_path / "run"))
+    (path / "evaluations.jsonl").unlink()
+    for is_missing in (True, False):
+        with running(path, "resume", path) as run:
+            assert_finished(run, STEPS)
+            assert ("the last evaluation is being played" in run.said) == is_missing
+    assert fingerprint(path / "evaluations.jsonl") == fingerprint(finished.directory.evaluations)
+    assert fingerprint(path / "metrics.jsonl") == fingerprint(finished.directory.metrics)
 
 
 @pytest.mark.slow
