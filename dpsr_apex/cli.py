@@ -343,7 +343,7 @@ def _eval(given: argparse.Namespace) -> int:
 
     RunDirectory.open(given.run_dir)
 
-    from dpsr_apex.run.commands import evaluate_run
+    from dpsr_apex.run.play import evaluate_run
 
     return evaluate_run(given.run_dir, given.episodes, given.video)
 

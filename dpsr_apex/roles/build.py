@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.config import Config
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
+
+if TYPE_CHECKING:
+    from dpsr_apex.agent.dqn import DqnAgent
 
 TRAINING, EVALUATION, ACTING = 0, 1, 2
 
@@ -27,6 +30,8 @@ def build_env(config: Config, seed: int, training: bool) -> StackedEnv:
 
 def build_agent(config: Config, env: StackedEnv, seed: int) -> DqnAgent:
     """An agent with fresh weights that fits `env`."""
+    from dpsr_apex.agent.dqn import DqnAgent  # here, so that an environment can be had without torch
+
     return DqnAgent(config.learner, env.observation_shape, env.shows_pixels, env.actions, seed, config.run.threads)
 
 

@@ -1,28 +1,23 @@
-"""What each command does, from checked input to exit code; `dpsr_apex.cli` reads the command line."""
+"""Starting and continuing a run, from checked input to exit code; `dpsr_apex.cli` reads the command line.
+
+Torch is loaded by those processes alone that compute with it.
+"""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
 
-from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.config import Config, ConfigError, settings, validate
 from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.check import ensure_reentrant
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.roles.build import build_agent, build_env
-from dpsr_apex.roles.evaluator import evaluate
+from dpsr_apex.roles.build import build_env
 from dpsr_apex.run.checkpoint import (
     Checkpoint,
     DamagedCheckpoint,
@@ -38,10 +33,6 @@ from dpsr_apex.run.live import LiveView
 from dpsr_apex.run.metrics import truncate_after
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, write_config
 from dpsr_apex.run.supervisor import Supervisor
-from dpsr_apex.run.training import Training
-from dpsr_apex.run.video import VideoError, VideoWriter
-
-Show = Callable[[NDArray[np.uint8]], None]
 
 FULL_RUN = 1_000_000  # transitions, the paper's T
 TRIED_STEPS = 100  # of an environment, before a run begins
@@ -59,7 +50,7 @@ def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors:
     """Continue a run from its newest checkpoint, or from the one given; `total_steps` can make it longer."""
     run = RunDirectory.open(path)
     config = load_config(run.config)
-    found = _checkpoint(run, checkpoint)
+    found = chosen_checkpoint(run, checkpoint)
     if actors is not None and config.system.actors == 0:
         raise ConfigError(f"--actors {actors}: {path} is a run of one process, and goes on as one")
     if actors is not None and actors != config.system.actors:
@@ -90,29 +81,6 @@ def continue_or_train(config: Config, path: Path, bind: str) -> int:
     for rows in (run.metrics, run.evaluations):  # of a run that was killed before its first checkpoint
         truncate_after(rows, 0)
     return _run(config, run, None, bind)
-
-
-def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
-    """Play whole games with a run's newest weights and print the scores."""
-    run = RunDirectory.open(path)
-    config = load_config(run.config)
-    found = _checkpoint(run, None)
-    agent = _agent_of(config, found)
-    console = Console()
-    with (
-        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
-        _recorder(config, video) as show,
-    ):
-        task = progress.add_task(f"{config.env.name}, t = {found.t:,}", total=episodes)
-        row = evaluate(
-            config, agent, found.t, episodes, show=show, after_game=lambda _score: progress.advance(task)
-        ).row()
-    console.print(f"{config.env.name}, weights of t = {found.t:,}, {row['games']} games", highlight=False)
-    console.print(f"scores {' '.join(f'{score:g}' for score in row['scores'])}", highlight=False, soft_wrap=True)
-    console.print(f"mean {row['mean']:.2f}   median {row['median']:.2f}", highlight=False)
-    if video:
-        console.print(f"video {video}", highlight=False, soft_wrap=True)
-    return 0
 
 
 def ensure_usable(config: Config) -> None:
@@ -192,6 +160,8 @@ def _go_on(
 ) -> bool:
     """In one process or in many; whether the run is finished."""
     if config.system.actors == 0:
+        from dpsr_apex.run.training import Training
+
         training = Training(config, run, view, checkpoint)
         training.run(interrupt)
         return training.finished
@@ -200,7 +170,8 @@ def _go_on(
     return finished
 
 
-def _checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:
+def chosen_checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:
+    """The newest checkpoint of a run, or the one given; RunDirectoryError says what to do where there is none."""
     if chosen and chosen.resolve().parent != run.checkpoints.resolve():
         raise RunDirectoryError(f"{chosen} is not a checkpoint of this run: they are in {run.checkpoints}")
     try:
@@ -213,32 +184,3 @@ def _checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:
     if found is None:
         raise RunDirectoryError(f"{run.path} has no checkpoint yet: start it again with its config {run.config}")
     return found
-
-
-def _agent_of(config: Config, checkpoint: Checkpoint) -> DqnAgent:
-    env = build_env(config, 0, training=False)
-    env.close()
-    agent = build_agent(config, env, 0)
-    agent.load(checkpoint.parts["learner"].arrays)
-    return agent
-
-
-@contextmanager
-def _recorder(config: Config, path: Path | None) -> Iterator[Show | None]:
-    """What takes every picture of the games that go into the video; None when there is to be none."""
-    if path is None:
-        yield None
-        return
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no window is opened; without it SDL complains of no display
-    env = build_env(config, 0, training=False)
-    try:
-        picture = env.render()
-    except (AttributeError, NotImplementedError):  # an environment of the user's that cannot draw itself
-        picture = None
-    finally:
-        env.close()
-    if not isinstance(picture, np.ndarray):
-        raise VideoError(f"{path}: {config.env.name} shows no pictures; give it render() with RGB arrays")
-    fps = float(getattr(env.env, "metadata", {}).get("render_fps", 30))
-    with VideoWriter(path, fps, picture.shape[:2]) as writer:
-        yield writer.write
