@@ -123,8 +123,10 @@ class DpsrReplay:
     def insert(self, transitions: Transitions, td_errors: Floats | None = None) -> list[Round]:
         """Take new transitions, one tick of t each; the recycling rounds that they opened are returned.
 
-        They enter with the greatest priority in the replay, or by their absolute `td_errors` where given.
+        They enter with the greatest priority in the replay, or by their absolute `td_errors` where given. All states
+        must have as many frames as those stored: a ValueError changes nothing.
         """
+        self._check_depth(transitions)
         count = len(transitions)
         if td_errors is None:
             priorities = np.full(count, GREATEST_NOW)
@@ -179,6 +181,7 @@ class DpsrReplay:
         self._priorities_of(td_errors, identities, "recycled transition")
         if len(transitions) != identities.size:
             raise ValueError(f"there are {len(transitions)} transitions for {identities.size} candidates")
+        self._check_depth(transitions)
         round_ = self.rounds.get(number)
         if round_ is None:
             self.counters.answers_late += identities.size
@@ -225,6 +228,13 @@ class DpsrReplay:
                 f"it must be a number from 0 to {GREATEST_TD_ERROR:g}"
             )
         return td_errors + self.config.priority_floor
+
+    def _check_depth(self, transitions: Transitions) -> None:
+        """A state of another depth than the others could be stored, but no batch with it could be learnt from."""
+        stacks = [*transitions.s_tm1, *transitions.s_t]
+        depth = len(self._store.s_tm1[0] if self.size else stacks[0]) if stacks else 0
+        if any(len(stack) != depth for stack in stacks) or (stacks and depth == 0):
+            raise ValueError(f"every state must have the same number of frames, {depth or 'at least 1'}")
 
     def _take_serials(self, count: int) -> Integers:
         self._next_serial += count

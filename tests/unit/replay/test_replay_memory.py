@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from dpsr_apex.config import Method
 from dpsr_apex.replay.memory import BadPriority, DpsrReplay
 from dpsr_apex.replay.schedules import Schedule
+from dpsr_apex.replay.transitions import Stack
 from tests.unit.replay.naive import transitions_of
 from tests.unit.replay.twins import CAPACITIES, METHODS, Twins, image, make_config, make_rows
 
@@ -262,6 +263,20 @@ def test_columns_of_different_lengths_are_refused_and_change_nothing(call: Calla
     before = image(replay)
     with pytest.raises(ValueError, match=r"there are (2 .* 3|3 .* 2) "):
         call(replay)
+    assert image(replay) == before
+
+
+@pytest.mark.parametrize("stack", [(), (b"one",), (b"one", b"two", b"three")])
+@pytest.mark.parametrize("column", ["s_tm1", "s_t"])
+def test_a_state_of_another_depth_is_refused_and_changes_nothing(column: str, stack: Stack) -> None:
+    replay = with_an_open_round()
+    before = image(replay)
+    rows = transitions_of(make_rows(20, 3))
+    getattr(rows, column)[1] = stack
+    with pytest.raises(ValueError, match="the same number of frames, 2"):
+        replay.insert(rows)
+    with pytest.raises(ValueError, match="the same number of frames, 2"):
+        replay.answer(0, replay.rounds[0].candidates[:3], rows, np.ones(3))
     assert image(replay) == before
 
 
