@@ -13,7 +13,7 @@ from dpsr_apex.roles.inbox import Inbox
 from dpsr_apex.roles.replay_server import ReplayServer
 from dpsr_apex.roles.sessions import Session, Sessions
 from dpsr_apex.roles.traffic import Traffic, Warner
-from dpsr_apex.wire.messages import Acknowledged, Chunk, Insert, Message, Priorities, Recycled, SampleRequest
+from dpsr_apex.wire.messages import Acknowledged, Chunk, Insert, Message, Priorities, Recycled, Refused, SampleRequest
 
 
 class Outgoing(NamedTuple):
@@ -147,12 +147,15 @@ class Flow:
 
     def _settle_next_chunk(self, now: float) -> list[Outgoing]:
         stream, chunk = self.inbox.pop()
-        self._insert(stream.key[0], chunk, now)
+        refusal = self._insert(stream.key[0], chunk, now)
         actor = self._sessions.of(stream.key)
-        return [Outgoing(actor.address, Acknowledged(stream.settled, self.t))] if actor else []
+        if actor is None:
+            return []
+        replies: list[Message] = [Acknowledged(stream.settled, self.t), *([Refused(refusal)] if refusal else [])]
+        return [Outgoing(actor.address, reply) for reply in replies]
 
-    def _insert(self, name: str, chunk: Chunk, now: float) -> None:
-        """Insert what there is room for, or nothing if the replay refuses it."""
+    def _insert(self, name: str, chunk: Chunk, now: float) -> str:
+        """Insert what there is room for, or nothing if the replay refuses it: then why, else an empty text."""
         count = len(chunk.transitions)
         taken = min(count, self.room)
         try:
@@ -162,13 +165,14 @@ class Flow:
             self.traffic.refused += count
             self.traffic.refused_messages += 1
             self._warner.warn(f"{name}, {count} transitions", str(error))
-            return
+            return str(error)
         self.traffic.inserted += taken
         self.traffic.refused += count - taken
         if self.room or taken:
             self._games += games
         for request in requests:
             self.dispatch.open(request, now)
+        return ""
 
     def _give_batches(self) -> list[Outgoing]:
         learner = self._sessions.learner

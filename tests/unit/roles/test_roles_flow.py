@@ -206,12 +206,15 @@ def test_td_errors_are_cut_with_their_transitions() -> None:
         chunk(0, scores=[1.0, 2.0])._replace(lengths=np.array([3])),
     ],
 )
-def test_a_chunk_that_the_replay_refuses_is_settled_counted_and_logged(
+def test_a_chunk_that_the_replay_refuses_is_settled_counted_logged_and_told(
     bad: Chunk, caplog: pytest.LogCaptureFixture
 ) -> None:
     replay = service()
     enter(replay, "actor-0")
-    assert reply(replay.handle(b"actor-0", bad, 0.0)) == Acknowledged(1, 0)
+    acknowledged, refused = (message for _, message in replay.handle(b"actor-0", bad, 0.0))
+    assert acknowledged == Acknowledged(1, 0)
+    assert isinstance(refused, Refused)
+    assert refused.reason in caplog.text
     assert (replay.traffic.refused, replay.traffic.inserted, replay.t) == (5, 0, 0)
     assert replay.traffic.refused_messages == 1
     assert "actor-0" in caplog.text
