@@ -16,7 +16,7 @@ from dpsr_apex.config import Config
 from dpsr_apex.config_files import dump_config
 from dpsr_apex.roles.flow import Flow, Outgoing
 from dpsr_apex.roles.replay_server import ReplayServer
-from dpsr_apex.roles.sessions import Session, Sessions
+from dpsr_apex.roles.sessions import Session, Sessions, shown
 from dpsr_apex.roles.stats import describe_flow, describe_members, who_waits
 from dpsr_apex.roles.traffic import Traffic, Warner
 from dpsr_apex.state import State
@@ -282,7 +282,7 @@ class ReplayService:
 
     def _refuse_join(self, join: Join, reason: str) -> Replies:
         self.traffic.refused_joins += 1
-        self.note(f"{join.name} was refused: {reason}")
+        self.note(f"{shown(join.name)} was refused: {reason}")
         return [Refused(reason)]
 
     def _refuse_late(self, join: Join, reason: str) -> Replies:

@@ -10,6 +10,7 @@ from dpsr_apex.roles.inbox import Key
 from dpsr_apex.wire.messages import Join
 
 ROLES = ("actor", "learner", "evaluator")
+LONGEST_NAME = 100  # characters
 STALL = 1.0  # seconds between two looks at the leases after which it was this process that did not listen
 
 
@@ -82,18 +83,21 @@ class Sessions:
     def refusal(self, join: Join, now: float) -> str:
         """Why this process cannot be in the run, in words for who started it; empty if it can."""
         if join.run_id != self._run_id:
-            return f"this is the run {self._run_id}, not {join.run_id}: look at the address that was given"
+            return f"this is the run {self._run_id}, not {shown(join.run_id)}: look at the address that was given"
+        if join.name == "" or shown(join.name) != join.name:
+            return f"{shown(join.name)!r} is no name: it must have 1 to {LONGEST_NAME} printable characters"
         if join.role not in ROLES:
-            return f"there is no role {join.role!r}: it must be one of {', '.join(ROLES)}"
+            return f"there is no role {shown(join.role)!r}: it must be one of {', '.join(ROLES)}"
         if join.emulator != self._emulator:
             return (
-                f"{join.name} has ale-py {join.emulator} and this run has {self._emulator}: "
+                f"{join.name} has ale-py {shown(join.emulator)} and this run has {self._emulator}: "
                 "games and snapshots may differ, install the same version"
             )
         if self._is_foreign(join):
             return (
                 f"the environment of {join.name} does not do what that of the first process in this run does "
-                f"(digest {join.environment}, not {self.environment}): install the same versions and the same games"
+                f"(digest {shown(join.environment)}, not {self.environment}): "
+                "install the same versions and the same games"
             )
         return self._conflict(join, now)
 
@@ -147,6 +151,11 @@ class Sessions:
     def _free_index(self, role: str) -> int:
         taken = {actor.index for actor in self.actors}
         return next(index for index in count() if index not in taken) if role == "actor" else -1
+
+
+def shown(text: str) -> str:
+    """What a stranger says of itself, fit for one line that a person reads: printable, and cut where it is too long."""
+    return text if text.isprintable() and len(text) <= LONGEST_NAME else f"{ascii(text[:20])[1:-1]}..."
 
 
 def _plays(join: Join) -> bool:

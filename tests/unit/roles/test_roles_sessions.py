@@ -77,6 +77,14 @@ def test_the_planned_number_of_actors_is_at_least_one(planned: int | None, told:
         (join("actor-9", incarnation=2), ["the name actor-9 is taken by a process heard from 0.3 s ago", "--name"]),
         (join("learner-1", "learner"), ["learner-0", "one learner", "0.3 s ago"]),
         (join("learner-0", "actor"), ["the name learner-0 is taken"]),
+        (join(""), ["'' is no name: it must have 1 to 100 printable characters"]),
+        (join("n" * 101), [f"'{'n' * 20}...' is no name"]),
+        (join("two\nlines"), ["is no name"]),
+        (join("\x1b[2J"), ["is no name"]),
+        (join(run_id="r" * 101), ["run-1", f"not {'r' * 20}...:"]),
+        (join(role="\n" * 1_000_000), ["there is no role"]),
+        (join(emulator="\U0001f579\n" * 1_000), ["ale-py \\U0001f579\\n"]),
+        (join(environment="\x1b" * 1_000), ["\\x1b..."]),
     ],
 )
 def test_a_join_that_cannot_be_is_refused_with_its_reason(request_: Join, words: list[str]) -> None:
@@ -87,10 +95,19 @@ def test_a_join_that_cannot_be_is_refused_with_its_reason(request_: Join, words:
     assert isinstance(refused, Refused)
     for word in words:
         assert word in refused.reason
+    assert refused.reason.isprintable()
+    assert len(refused.reason) < 500
     assert replay.traffic.refused_joins == 1
-    assert refused.reason in replay.notes[-1][1]
+    note = replay.notes[-1][1]
+    assert refused.reason in note
+    assert note.isprintable()
+    assert len(note) < 1_000
     assert reply(replay.handle(b"x", Heartbeat(0), 0.3)) == Stranger()
     assert len(replay.sessions) == 2
+
+
+def test_the_longest_name_is_welcome() -> None:
+    assert only(service().handle(b"x", join("ñ" * 100), 0.0), Welcome)
 
 
 def test_a_refused_join_leaves_no_trace_in_the_rules() -> None:
