@@ -34,7 +34,7 @@ from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.state import State
 from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
 from dpsr_apex.wire.keys import load_server_keys, make_keys
-from dpsr_apex.wire.messages import LearnerState
+from dpsr_apex.wire.messages import LearnerState, Message
 from dpsr_apex.wire.sockets import Server, is_loopback, wait
 
 TICK_SECONDS = 0.1
@@ -114,7 +114,7 @@ class ReplayProcess:
     def _answers(self, sender: bytes, frames: list[Any]) -> list[Outgoing]:
         now = time.monotonic()
         try:
-            return self._service.handle(sender, decode(frames), now)
+            return self._service.handle(sender, _looked_through(decode(frames)), now)
         except WrongProtocol as error:
             reason = f"it speaks protocol {error.theirs}, this run {PROTOCOL}"
             return self._service.wrong_protocol(sender, reason, now)
@@ -201,10 +201,9 @@ class ReplayProcess:
 
     def _write_checkpoint(self) -> Path:
         service = self._service
-        learner = service.learner_state
         parts = {
             "replay": service.save(),
-            "learner": State(json.loads(learner.facts), inflate_weights(learner.arrays)),
+            "learner": _opened(service.learner_state),
             "journal": self._journal.save(),
         }
         return save_checkpoint(self._run.checkpoints, service.t, parts, self._config.run.checkpoints_kept)
@@ -247,6 +246,23 @@ class ReplayProcess:
         learner = checkpoint.parts["learner"]
         self._service.learner_state = LearnerState(json.dumps(learner.facts), squeeze_weights(learner.arrays))
         self._journal.load(checkpoint.parts["journal"])
+
+
+def _looked_through(message: Message) -> Message:
+    """The message itself; a state that no checkpoint could be written with is a `BadMessage`."""
+    if isinstance(message, LearnerState):
+        try:
+            _opened(message)
+        except (ValueError, RecursionError) as error:
+            raise BadMessage(f"this is no learner's state: {error}") from None
+    return message
+
+
+def _opened(learner: LearnerState) -> State:
+    facts = json.loads(learner.facts)
+    if not isinstance(facts, dict):
+        raise ValueError("its facts are no JSON object")
+    return State(facts, inflate_weights(learner.arrays))
 
 
 def _listen(bind: str, run: RunDirectory) -> Server:

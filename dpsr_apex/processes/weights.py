@@ -38,7 +38,7 @@ def inflate_weights(blob: bytes) -> dict[str, NDArray[Any]]:
     """Named arrays from safetensors; ValueError for what is none."""
     try:
         return load(blob)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:  # KeyError: of a type that numpy does not have
         raise ValueError(f"these are no weights: {error}") from error
 
 
