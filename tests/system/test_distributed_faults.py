@@ -8,6 +8,7 @@ import signal
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +29,7 @@ from tests.system.runs import (
 )
 
 STEPS = 2_000
+MOST_GROWTH = 30 * 2**20  # bytes, of a process that holds all that it may
 
 
 def kill(process: Process) -> None:
@@ -46,25 +48,50 @@ def places(run: Run, name: str) -> list[str]:
     return re.findall(r"joined as actor (\d+) of", run.log(name))
 
 
+def await_join(run: Run, name: str, joined: int) -> None:
+    """Until it has joined once more than so often."""
+    run.eventually(lambda: len(places(run, name)) > joined)
+
+
 def test_what_an_actor_was_killed_over_is_done_by_others_and_it_comes_back_in_its_place(tmp_path: Path) -> None:
     patient = ("system.lease=60", "system.recycle_deadline=60")  # nothing but the supervisor tells of the death
     with training(tmp_path / "run", *patient, steps=STEPS) as run:
         run.await_stats(lambda stats: len(stats["actors"]) == 2 and stats["replay"]["rounds_closed"])
         run.hold()
+        joined = len(places(run, "actor-1"))
         victim = run.await_child("actor-1")
         os.kill(victim.pid, signal.SIGSTOP)
         held = run.eventually(lambda: (actor := run.actor("actor-1")) and actor["recycling"])
         kill(victim)
         run.await_another(victim)
-        run.eventually(lambda: len(places(run, "actor-1")) == 2)
-        first, second = places(run, "actor-1")
-        assert first == second
+        await_join(run, "actor-1", joined)
+        assert len(set(places(run, "actor-1"))) == 1
         assert run.stats()["traffic"]["candidates_reissued"] >= held
         run.release()
         row = assert_finished(run, STEPS)
         assert "actor-1 was killed by SIGKILL" in run.said
     assert_counters_add_up(run.directory, STEPS)
     assert row["traffic_expired_leases"] == row["traffic_candidates_given_up"] == row["candidates_lost"] == 0
+
+
+@pytest.mark.slow
+def test_actors_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with training(tmp_path / "run", steps=3_000) as run:
+        t = run.await_all()["t"]
+        for name in ("actor-0", "actor-1", "actor-0"):
+            t = run.await_t(t + int(rng.integers(50, 300)))["t"]
+            joined = len(places(run, name))
+            victim = run.await_child(name)
+            kill(victim)
+            run.hold()
+            run.await_another(victim)
+            await_join(run, name, joined)
+            run.release()
+        row = assert_finished(run, 3_000)
+        assert run.said.count("was killed by SIGKILL") == 3
+    assert_counters_add_up(run.directory, 3_000)
+    assert row["traffic_expired_leases"] == 0
 
 
 def test_a_learner_that_was_killed_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
@@ -158,6 +185,56 @@ def test_when_the_supervisor_is_killed_everything_is_saved_and_ends_and_can_go_o
     with running(run.directory.path, "resume", run.directory.path) as run:
         assert_finished(run, STEPS)
     assert_counters_add_up(run.directory, STEPS)
+
+
+def memory(run: Run) -> dict[str, int]:
+    """Bytes that those processes take which a stopped learner could fill up."""
+    return {name: run.await_child(name).resident_bytes for name in ("replay", "actor-0", "actor-1")}
+
+
+def assert_bounded(run: Run, before: dict[str, int]) -> None:
+    grown = {name: size - before[name] for name, size in memory(run).items()}
+    assert max(grown.values()) < MOST_GROWTH, grown
+
+
+@pytest.mark.slow
+def test_everybody_waits_for_a_learner_that_stands_still_and_goes_on_with_it(tmp_path: Path) -> None:
+    with training(tmp_path / "run", steps=STEPS) as run:
+        run.await_t(600)
+        learner = run.await_child("learner")
+        os.kill(learner.pid, signal.SIGSTOP)
+        stats = run.await_stats(lambda stats: "updates are owed" in (stats["waiting"] or ""))
+        before = memory(run)
+        run.eventually(lambda: "Nothing has moved for" in run.said)
+        assert "The learner was last heard from" in run.said
+        assert "The actors wait for the learner: " in run.said
+        assert (
+            run.stats()["t"] <= stats["t"] + 50
+        )  # transitions of a chunk, and the rate limiter's tolerance is used up
+        assert_bounded(run, before)
+        os.kill(learner.pid, signal.SIGCONT)
+        assert_finished(run, STEPS)
+        assert run.child("learner") is None
+        assert "learner was killed" not in run.said
+    assert_counters_add_up(run.directory, STEPS)
+
+
+@pytest.mark.slow
+def test_in_free_running_nobody_waits_for_a_learner_that_stands_still(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "learner.steps_per_update=0", steps=1_000_000) as run:
+        t = run.await_t(600)["t"]
+        learner = run.await_child("learner")
+        os.kill(learner.pid, signal.SIGSTOP)
+        before = memory(run)
+        run.eventually(lambda: "learner was silent for" in run.said)
+        t = run.await_t(t + 5_000)["t"]
+        assert "The learner was last heard from" in run.stats()["waiting"]
+        assert_bounded(run, before)
+        batches = run.stats()["rate"]["batches"]
+        os.kill(learner.pid, signal.SIGCONT)
+        run.await_stats(lambda stats: stats["rate"]["batches"] > batches + 100)
+        assert run.end(signal.SIGINT) == 130
+    restored(run.directory, last_checkpoint(run.directory))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dpsr_apex.replay.memory import Counters
+from dpsr_apex.run.checkpoint import Checkpoint, clock_of, list_checkpoints
 from dpsr_apex.run.metrics import fingerprint, read_metrics
+from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.state import State
 from tests.system.runs import (
+    COMMAND,
     Run,
     assert_counters_add_up,
     assert_finished,
     last_checkpoint,
+    restored,
     running,
     sent_by_actors,
     training,
@@ -50,6 +64,109 @@ def test_the_rate_of_updates_is_kept(finished: Run) -> None:
     assert read_metrics(finished.directory.metrics)[-1]["steps_per_update"] == pytest.approx(4, rel=0.05)
 
 
+@pytest.mark.slow
+def test_the_rate_of_updates_is_kept_by_a_learner_that_is_slower_than_its_actors(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "learner.steps_per_update=1", steps=STEPS) as run:
+        row = assert_finished(run, STEPS)
+    assert row["steps_per_update"] == pytest.approx(1, rel=0.05)
+
+
+def test_the_rate_can_be_changed_while_a_run_goes_on(tmp_path: Path) -> None:
+    with training(tmp_path / "run", steps=1_000_000) as run:
+        run.await_all()
+        before = set_rate(run, 16)
+        after = run.await_t(before["t"] + 3_200)
+        updates = after["rate"]["batches"] - before["rate"]["batches"]
+        assert (after["t"] - before["t"]) / updates == pytest.approx(16, rel=0.1)  # chunks and what was owed before
+        run.hold()
+        run.await_stats(lambda stats: "The learner waits for transitions: the next batch" in (stats["waiting"] or ""))
+        t = set_rate(run, 0)["t"]
+        assert f"0 transitions per update from t = {t:,} on (0: free running)" in str(run.stats()["notes"])
+        assert run.end(signal.SIGINT) == 130
+
+
+def set_rate(run: Run, steps_per_update: int) -> dict[str, Any]:
+    """By the command; the stats after it."""
+    command = [COMMAND, "rate", run.directory.path, "--steps-per-update", str(steps_per_update)]
+    told = subprocess.run(command, capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (0, "")
+    stats = run.stats()
+    assert stats["rate"]["steps_per_update"] == steps_per_update
+    return stats
+
+
+def test_a_run_goes_on_from_what_it_was_with_another_number_of_actors(finished: Run, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(finished.directory.path, tmp_path / "run"))
+    rows = read_metrics(path / "metrics.jsonl")
+    saved = last_checkpoint(finished.directory)
+    facts = saved.parts["replay"].facts
+    with running(path, "resume", path, "--steps", "3000", "--actors", "1") as run:
+        run.hold()
+        served = run.eventually(run.stats)
+        assert served["t"] == STEPS
+        assert served["replay"] == facts["server"]["replay"]["counters"]
+        assert served["traffic"] == facts["traffic"] | {"queued": 0}
+        assert served["rate"]["batches"] == facts["server"]["rate"]["batches"]
+        run.await_stats(lambda stats: stats["t"] > STEPS and stats["rate"]["batches"] > served["rate"]["batches"])
+        assert run.end(signal.SIGINT) == 130
+    assert_goes_on(run.directory, saved, last_checkpoint(run.directory))
+    assert f"going on from update {saved.parts['learner'].facts['updates']}\n" in run.log("learner")
+    assert "joined as actor 0 of 1" in run.log("actor-0")
+    assert read_metrics(path / "metrics.jsonl")[: len(rows)] == rows
+
+
+def assert_goes_on(directory: RunDirectory, saved: Checkpoint, later: Checkpoint) -> None:
+    """Whatever is not the same in both is explained by what happened in between, and that was little."""
+    before, after = restored(directory, saved), restored(directory, later)
+    happened = {name: value - asdict(before.counters)[name] for name, value in asdict(after.counters).items()}
+    assert min(happened.values()) >= 0
+    assert 0 < later.t - saved.t < before.size / 2
+    stays = np.flatnonzero(before.identities == after.identities)
+    assert before.size - stays.size <= happened["replaced"] < before.size
+    assert np.delete(after.identities, stays).min() > before.identities.max()
+    assert np.array_equal(before.births[stays], after.births[stays])
+    assert np.count_nonzero(before.priorities[stays] != after.priorities[stays]) <= happened["priorities_updated"]
+    assert np.array_equal(before.read(before.identities[stays]).r_t, after.read(before.identities[stays]).r_t)
+    assert before.read(before.identities[stays]).s_tm1 == after.read(before.identities[stays]).s_tm1
+    learners = [checkpoint.parts["learner"] for checkpoint in (saved, later)]
+    assert learners[0].facts["updates"] < learners[1].facts["updates"]
+    moved = max(float(np.abs(array - learners[1].arrays[name]).max()) for name, array in weights(learners[0]).items())
+    assert 0 < moved < 0.1  # far less than fresh weights differ
+    diaries = [checkpoint.parts["journal"].facts["diary"] for checkpoint in (saved, later)]
+    assert diaries[0]["games"] <= diaries[1]["games"]
+    assert diaries[0]["elapsed_seconds"] <= diaries[1]["elapsed_seconds"]
+
+
+def weights(learner: State) -> dict[str, NDArray[Any]]:
+    return {name: array for name, array in learner.arrays.items() if name.startswith("online")}
+
+
+def test_saving_hardly_holds_up_the_service(finished: Run, record_property: Callable[[str, object], None]) -> None:
+    seconds = [float(text) for text in re.findall(r"the service stood still for ([\d.]+) s", finished.log("replay"))]
+    record_property("service_stood_still_seconds", max(seconds))
+    assert max(seconds) < 1
+
+
+@pytest.mark.slow
+def test_the_run_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "run.checkpoint_period=200", steps=1_000_000) as run:
+        run.await_all()
+        replay = run.await_child("replay")
+        writer = run.eventually(lambda: next((one for one in run.processes() if one.parent == replay.pid), None))
+        os.kill(writer.pid, signal.SIGSTOP)
+        stats = run.stats()
+        later = run.await_t(stats["t"] + 1_000)
+        assert later["rate"]["batches"] > stats["rate"]["batches"] + 100
+        os.kill(writer.pid, signal.SIGCONT)
+        run.eventually(lambda: last_saved(run) > later["t"])
+        assert run.end(signal.SIGINT) == 130
+    assert "could not be written" not in run.said
+
+
+def last_saved(run: Run) -> int:
+    return max((clock_of(path) for path in list_checkpoints(run.directory.checkpoints)), default=0)
+
+
 def test_a_finished_run_that_is_resumed_lacks_nothing_but_its_last_evaluation(finished: Run, tmp_path: Path) -> None:
     path = Path(shutil.copytree(finished.directory.path, tmp_path / "run"))
     (path / "evaluations.jsonl").unlink()
@@ -75,3 +192,13 @@ def test_breakout_is_recycled_by_its_actors(tmp_path: Path) -> None:
     assert row["candidates_applied"] > 0
     assert row["recycled"] > 0
     assert row["traffic_candidates_failed"] == 0
+
+
+@pytest.mark.slow
+def test_cartpole_is_learnt(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with running(path, "train", "cartpole", "--actors", "2", "--seed", "0", "--run-dir", path) as run:
+        assert run.process.wait(3_600) == 0
+        assert_finished(run, 50_000)
+        assert sent_by_actors(run) == assert_counters_add_up(run.directory, 50_000)["sent"]
+    assert max(row["mean"] for row in read_metrics(run.directory.evaluations)) >= 195
