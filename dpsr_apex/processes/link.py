@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dpsr_apex.wire.codec import BadMessage, decode, encode
+from dpsr_apex.wire.codec import BadMessage, WrongProtocol, decode, encode
 from dpsr_apex.wire.keys import ClientKeys
 from dpsr_apex.wire.messages import (
     Alive,
@@ -32,6 +32,7 @@ from dpsr_apex.wire.sockets import Client, wait
 HEARTBEAT_SECONDS = 1.0
 CONNECT_SECONDS = 0.02  # until it is looked again whether a socket has connected
 ANSWER_SECONDS = 20.0  # for the first word of a head, which may still be starting
+SILENCE_SECONDS = 2.0  # then it is said that an answer is waited for
 PATIENCE_SECONDS = 600.0  # without a word from the replay, before a process gives up
 
 log = logging.getLogger(__name__)
@@ -56,18 +57,34 @@ def ask(address: Address, question: Message, seconds: float) -> Message:
     """The answer to one question that needs no membership; ReplayLost when none comes in time."""
     client = Client(address.endpoint, address.keys)
     try:
-        deadline = time.monotonic() + seconds
-        while (now := time.monotonic()) < deadline:
+        began = time.monotonic()
+        told = False
+        while (now := time.monotonic()) < began + seconds:
+            if now - began > SILENCE_SECONDS and not told:
+                log.info("waiting for %s to answer", address.endpoint)
+                told = True
             pause = 1.0 if client.send(encode(question)) else CONNECT_SECONDS
-            again = min(now + pause, deadline)
+            again = min(now + pause, began + seconds)
             while time.monotonic() < again:
                 wait([client], again - time.monotonic())
                 if (frames := client.receive()) is not None:
-                    return decode(frames)
+                    return _understood(address, frames)
     finally:
         client.close()
-    hint = "Is a run listening there, and is the key file its own?" if address.keys else "Is a run listening there?"
-    raise ReplayLost(f"Nothing answers at {address.endpoint} within {seconds:.0f} s. {hint}")
+    with_keys, without = "Is the key file its own?", "One that other machines can reach asks for its key file (--key)"
+    raise ReplayLost(
+        f"Nothing answers at {address.endpoint} within {seconds:.0f} s. "
+        f"Is a run listening there? {with_keys if address.keys else without}"
+    )
+
+
+def _understood(address: Address, frames: list[bytes]) -> Message:
+    try:
+        return decode(frames)
+    except WrongProtocol as error:
+        raise RefusedByReplay(f"{address.endpoint}: {error}; install the same version of dpsr_apex") from None
+    except BadMessage as error:
+        raise ReplayLost(f"What answers at {address.endpoint} is not the head of a run: {error}") from None
 
 
 def ask_terms(address: Address) -> Terms:

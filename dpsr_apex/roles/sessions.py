@@ -96,7 +96,7 @@ class Sessions:
         if self._is_foreign(join):
             return (
                 f"the environment of {join.name} does not do what that of the first process in this run does "
-                f"(digest {shown(join.environment)}, not {self.environment}): "
+                f"({shown(join.environment)}, not {self.environment}): "
                 "install the same versions and the same games"
             )
         return self._conflict(join, now)
