@@ -122,7 +122,7 @@ class LearnerProcess:
         match work:
             case Ready():
                 self._update(work)
-            case SaveRequest():
+            case SaveRequest() if self._began:  # else it would be the state of a learner that knows nothing
                 self._talk.send(self._state())
             case LearnerState():
                 self._begin(work)
@@ -210,7 +210,8 @@ class Talk(threading.Thread):
         self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._asked = 0  # batches that were asked for and have not come
-        self._came = time.monotonic()  # when the last one came, or was asked for
+        self._came = time.monotonic()  # when the last one came, or was asked for; at first: when a Welcome came
+        self._has_begun = False  # the state to go on from has come
         self._askers: dict[bytes, Asker] = {}
         self._server, public = _weights_server(bind, address)
         request = request_to_join(run_id, "learner", "learner", environment)
@@ -282,11 +283,13 @@ class Talk(threading.Thread):
             case Welcome():
                 log.info("joined at t = %d", message.t)
                 self._asked = 0
+                self._came = time.monotonic()
             case Batch():
                 self._asked = max(self._asked - 1, 0)
                 self._came = time.monotonic()
                 self._work.put(Ready(message, self._learner.prepare(message)))
             case SaveRequest() | LearnerState():
+                self._has_begun |= isinstance(message, LearnerState)
                 self._work.put(message)
             case _:
                 log.warning("the replay sent a %s, which is not for a learner", type(message).__name__)
@@ -295,7 +298,12 @@ class Talk(threading.Thread):
         if self._link.welcome is None:
             return
         now = time.monotonic()
-        if self._asked and now - self._came > self._config.system.lease / 2:
+        overdue = now - self._came > self._config.system.lease / 2
+        if not self._has_begun:  # a state that was lost on its way comes with the next Welcome
+            if overdue:
+                self._link.join_again()
+            return
+        if self._asked and overdue:
             self._asked = 0  # the question or the answer may have been lost; the replay passes over what is too much
         while self._asked + self._work.qsize() < self._config.system.prefetch:
             if not self._link.send(self._learner.want()):

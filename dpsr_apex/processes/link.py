@@ -162,6 +162,11 @@ class Link:
             if not self._deals_with(message):
                 yield message
 
+    def join_again(self) -> None:
+        """Ask anew for what a Welcome brings."""
+        self.welcome = None
+        self._asked = -HEARTBEAT_SECONDS
+
     def leave(self) -> None:
         """Say that one goes, and close."""
         if self.welcome is not None:
@@ -181,8 +186,7 @@ class Link:
             case Stranger():
                 if self.welcome is not None:
                     log.warning("the replay does not know this process any more; joining again")
-                self.welcome = None
-                self._asked = -HEARTBEAT_SECONDS
+                self.join_again()
             case Refused():
                 raise RefusedByReplay(message.reason)
             case Goodbye():
@@ -192,9 +196,9 @@ class Link:
         return True
 
     def _connect_again(self, now: float) -> None:
-        log.warning("nothing was heard from the replay for %.0f s; connecting again", now - self._heard)
+        endpoint, silence = self._address.endpoint, now - self._last_word
+        log.warning("nothing was heard from %s for %.0f of %.0f s; connecting again", endpoint, silence, PATIENCE_SECONDS)
         self._client.close()
         self._client = Client(self._address.endpoint, self._address.keys)
         self._heard = now
-        self._asked = -HEARTBEAT_SECONDS
-        self.welcome = None
+        self.join_again()
