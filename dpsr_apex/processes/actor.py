@@ -27,6 +27,7 @@ from dpsr_apex.wire.sockets import wait
 IDLE_SECONDS = 0.05
 FLUSH_SECONDS = 1.0  # a slow environment must not keep its transitions for long
 DRAIN_SECONDS = 3.0  # for the last acknowledgements of an actor that is told to go
+WAIT_SECONDS = 10.0  # without weights, before it is said what is waited for; then twice as long, and so on
 RECYCLE_LEAST = 64  # requests that wait; more than that are of rounds that have long ended
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,20 @@ def run_actor(address: Address, name: str) -> int:
     return interrupt.exit_code
 
 
+class Waiting:
+    """Says what an actor waits for that has no weights yet, with longer and longer pauses."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._pause = WAIT_SECONDS
+
+    def say(self, what: str) -> None:
+        """If it is time to."""
+        if time.monotonic() - self._since > self._pause:
+            log.info("waiting for %s for %.0f s", what, time.monotonic() - self._since)
+            self._pause *= 2
+
+
 class ActorProcess:
     """One actor, its link to the replay and its weights."""
 
@@ -65,6 +80,7 @@ class ActorProcess:
         self._weights = WeightsClient(agent, address)
         self._asked_steps = -config.system.weights_period  # steps done when weights were last asked for
         self._steps = 0
+        self._waiting = Waiting()
         self._inserts: list[Insert] = []  # not yet enough for a chunk
         self._flushed = time.monotonic()
         self._on_their_way: deque[Sent] = deque()
@@ -103,6 +119,8 @@ class ActorProcess:
         if self._weights.t is None or self._steps - self._asked_steps >= self._config.system.weights_period:
             self._weights.ask()
             self._asked_steps = self._steps
+        if self._weights.t is None and self._link.welcome is not None:
+            self._waiting.say(self._weights.source)
 
     def _handle(self, message: Message) -> None:
         match message:

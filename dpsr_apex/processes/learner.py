@@ -41,7 +41,7 @@ from dpsr_apex.wire.messages import (
     WeightsRequest,
     Welcome,
 )
-from dpsr_apex.wire.sockets import Server, make_keypair, wait
+from dpsr_apex.wire.sockets import Server, is_loopback, make_keypair, own_host, wait, with_host
 from dpsr_apex.wire.waker import Waker
 
 IDLE_SECONDS = 0.1
@@ -214,10 +214,11 @@ class Talk(threading.Thread):
         self._has_begun = False  # the state to go on from has come
         self._askers: dict[bytes, Asker] = {}
         self._server, public = _weights_server(bind, address)
+        endpoint = _seen_by_others(self._server.endpoint, address.endpoint)
         request = request_to_join(run_id, "learner", "learner", environment)
         self._link = Link(
             address,
-            request._replace(weights_endpoint=self._server.endpoint, weights_key=public),
+            request._replace(weights_endpoint=endpoint, weights_key=public),
             config.system.lease,
         )
 
@@ -349,6 +350,14 @@ def _weights_server(bind: str, address: Address) -> tuple[Server, bytes]:
         return Server(bind), b""
     public, secret = make_keypair()
     return Server(bind, ServerKeys(public, secret, address.keys.public)), public
+
+
+def _seen_by_others(endpoint: str, replay: str) -> str:
+    """Where actors find this learner. One on the replay's machine that listens everywhere is found where that is."""
+    if is_loopback(endpoint) and not is_loopback(replay):
+        log.warning("weights are served to this machine alone, at %s: for others, say --bind 0.0.0.0:PORT", endpoint)
+    host = own_host(replay)
+    return endpoint if is_loopback(f"tcp://{host}:0") else with_host(endpoint, host)
 
 
 def _what_is_newer(published: Weights, request: WeightsRequest) -> Weights:

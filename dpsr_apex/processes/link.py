@@ -197,7 +197,9 @@ class Link:
 
     def _connect_again(self, now: float) -> None:
         endpoint, silence = self._address.endpoint, now - self._last_word
-        log.warning("nothing was heard from %s for %.0f of %.0f s; connecting again", endpoint, silence, PATIENCE_SECONDS)
+        log.warning(
+            "nothing was heard from %s for %.0f of %.0f s; connecting again", endpoint, silence, PATIENCE_SECONDS
+        )
         self._client.close()
         self._client = Client(self._address.endpoint, self._address.keys)
         self._heard = now

@@ -14,7 +14,7 @@ from dpsr_apex.processes.link import Address
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.keys import ClientKeys
 from dpsr_apex.wire.messages import Weights, WeightsRequest
-from dpsr_apex.wire.sockets import Client, host_of, with_host
+from dpsr_apex.wire.sockets import BadAddress, Client, host_of, with_host
 
 UNKNOWN = -1  # a version that no learner has
 ANSWER_SECONDS = 10.0  # then the question is asked again, over a new socket
@@ -52,6 +52,7 @@ class WeightsClient:
         self._replay = replay
         self._learner: tuple[str, bytes] = ("", b"")
         self._client: Client | None = None
+        self._endpoint = ""  # of the learner, as it is reached from here
         self._asked_at: float | None = None  # None: no question is open
         self._version = self._target_version = UNKNOWN
 
@@ -59,6 +60,11 @@ class WeightsClient:
     def client(self) -> Client | None:
         """The socket to wait for; None while no learner is known."""
         return self._client
+
+    @property
+    def source(self) -> str:
+        """Where weights come from, in words."""
+        return f"the weights of the learner at {self._endpoint}" if self._endpoint else "a learner to join the run"
 
     def follow(self, learner: tuple[str, bytes]) -> None:
         """Turn to the learner at this endpoint with this public key, where that is another one than before."""
@@ -70,6 +76,7 @@ class WeightsClient:
         """Ask for newer weights, unless a question is open."""
         now = time.monotonic()
         if self._asked_at is not None and now - self._asked_at > ANSWER_SECONDS:
+            log.warning("no answer from the learner at %s for %.0f s; asking again", self._endpoint, ANSWER_SECONDS)
             self._connect()
         if self._client is not None and self._asked_at is None:
             question = WeightsRequest(self._version, self._target_version)
@@ -105,13 +112,16 @@ class WeightsClient:
 
     def _connect(self) -> None:
         self.close()
-        self._asked_at = None
-        endpoint, public_key = self._learner
-        if not endpoint:
-            self._client = None
+        self._client = self._asked_at = None
+        self._endpoint, public_key = self._learner
+        if not self._endpoint:
             return
         keys = self._replay.keys
         if keys is not None:
             keys = ClientKeys(public_key, keys.public, keys.secret)
-        # A learner that listens everywhere is where the replay is.
-        self._client = Client(with_host(endpoint, host_of(self._replay.endpoint)), keys)
+        try:
+            # One that listens everywhere and does not say where is where the replay is.
+            self._endpoint = with_host(self._endpoint, host_of(self._replay.endpoint))
+            self._client = Client(self._endpoint, keys)
+        except BadAddress as error:
+            log.warning("the learner cannot be asked for weights: %s", error)

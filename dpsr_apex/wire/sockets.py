@@ -79,6 +79,19 @@ def with_host(endpoint: str, host: str) -> str:
     return f"tcp://{host}:{port_of(endpoint)}" if host_of(endpoint) in ("0.0.0.0", "[::]") else endpoint
 
 
+def own_host(towards: str) -> str:
+    """The host by which this machine is known on its way to an endpoint; BadAddress when there is no way."""
+    host, port = _host_and_port(_resolved(towards))
+    family = tcp.AF_INET6 if _is_ipv6(towards) else tcp.AF_INET
+    try:
+        with tcp.socket(family, tcp.SOCK_DGRAM) as probe:
+            probe.connect((host, port))  # nothing is sent
+            own = str(probe.getsockname()[0])
+    except OSError as error:
+        raise BadAddress(f"there is no way to {towards}: {error.strerror}") from error
+    return f"[{own}]" if _is_ipv6(towards) else own
+
+
 def make_keypair() -> tuple[bytes, bytes]:
     """A new public and secret key, as printable text."""
     return zmq.curve_keypair()
