@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from dpsr_apex.state import State
 from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
 from dpsr_apex.wire.keys import load_server_keys, make_keys
 from dpsr_apex.wire.messages import LearnerState, Message
-from dpsr_apex.wire.sockets import Server, is_loopback, wait
+from dpsr_apex.wire.sockets import Received, Server, is_loopback, wait
 
 TICK_SECONDS = 0.1
 AT_ONCE = 256  # messages taken before the clock is looked at
@@ -105,16 +104,16 @@ class ReplayProcess:
             received = self._server.receive()
             if received is None:
                 break
-            self._send(self._answers(received.sender, received.frames))
+            self._send(self._answers(received))
         now = time.monotonic()
         if now - self._ticked >= TICK_SECONDS:
             self._ticked = now
             self._send(self._service.tick(now))
 
-    def _answers(self, sender: bytes, frames: list[Any]) -> list[Outgoing]:
-        now = time.monotonic()
+    def _answers(self, received: Received) -> list[Outgoing]:
+        sender, now = received.sender, time.monotonic()
         try:
-            return self._service.handle(sender, _looked_through(decode(frames)), now)
+            return self._service.handle(sender, _looked_through(decode(received.frames)), now, received.host)
         except WrongProtocol as error:
             reason = f"it speaks protocol {error.theirs}, this run {PROTOCOL}"
             return self._service.wrong_protocol(sender, reason, now)

@@ -16,7 +16,7 @@ from dpsr_apex.config import Config
 from dpsr_apex.config_files import dump_config
 from dpsr_apex.roles.flow import Flow, Outgoing
 from dpsr_apex.roles.replay_server import ReplayServer
-from dpsr_apex.roles.sessions import Session, Sessions, shown
+from dpsr_apex.roles.sessions import Session, Sessions, shown, titled
 from dpsr_apex.roles.stats import describe_flow, describe_members, who_waits
 from dpsr_apex.roles.traffic import Traffic, Warner
 from dpsr_apex.state import State
@@ -111,10 +111,10 @@ class ReplayService:
         """Whether nobody is in the run (any more)."""
         return len(self.sessions) == 0
 
-    def handle(self, sender: bytes, message: Message, now: float) -> list[Outgoing]:
-        """Take one message; what is to be sent because of it."""
+    def handle(self, sender: bytes, message: Message, now: float, host: str = "") -> list[Outgoing]:
+        """Take one message, from a `host` if not from this machine; what is to be sent because of it."""
         member = self._hear(sender, now)
-        replies = self._answer_anyone(sender, message, now)
+        replies = self._answer_anyone(sender, message, now, host)
         if replies is None:
             replies = self._answer_member(member, message)
         return [Outgoing(sender, reply) for reply in replies] + self.flow.go_on(now)
@@ -209,13 +209,13 @@ class ReplayService:
         reports, self._reports = self._reports, []
         return reports
 
-    def _answer_anyone(self, sender: bytes, message: Message, now: float) -> Replies | None:
+    def _answer_anyone(self, sender: bytes, message: Message, now: float, host: str) -> Replies | None:
         """Replies to what need not come from a member; None for all else."""
         match message:
             case Hello():
                 return [Terms(self.run_id, dump_config(self.config))]
             case Join():
-                return self._join(sender, message, now)
+                return self._join(sender, message, now, host)
             case Gone():
                 return self._gone(message)
             case StatsRequest():
@@ -263,33 +263,33 @@ class ReplayService:
                 raise ValueError(f"{type(message).__name__} is not for the replay")
         return []
 
-    def _join(self, sender: bytes, join: Join, now: float) -> Replies:
+    def _join(self, sender: bytes, join: Join, now: float, host: str) -> Replies:
         key = join.name, join.incarnation
         if self._goodbye:
-            return self._refuse_late(join, self._goodbye.reason)
+            return self._refuse_late(join, self._goodbye.reason, host)
         if refusal := self.sessions.refusal(join, now):
-            return self._refuse_join(join, refusal)
+            return self._refuse_join(join, refusal, host)
         predecessor = self.sessions.at(sender)
         if predecessor and predecessor.key != key:
             self._end(predecessor, f"is {join.name} now")
         known = self.sessions.of(key)
         if known and known.address != sender:  # what was on its way to it may be lost
             self.flow.actor_moved(known)
-        session = self.sessions.enter(join, sender, now)
+        session = self.sessions.enter(join, sender, now, host)
         self.traffic.joins += 1
-        self.note(f"{session.name} joined{' again' if known else ''}")
+        self.note(f"{session.title} joined{' again' if known else ''}")
         return self._welcome(session, join.sequence)
 
-    def _refuse_join(self, join: Join, reason: str) -> Replies:
+    def _refuse_join(self, join: Join, reason: str, host: str) -> Replies:
         self.traffic.refused_joins += 1
-        self.note(f"{shown(join.name)} was refused: {reason}")
+        self.note(f"{titled(shown(join.name), host)} was refused: {reason}")
         return [Refused(reason)]
 
-    def _refuse_late(self, join: Join, reason: str) -> Replies:
+    def _refuse_late(self, join: Join, reason: str, host: str) -> Replies:
         """Nobody comes in again; one that lost its link while everybody leaves is gone."""
         if member := self.sessions.of((join.name, join.incarnation)):
             self._end(member, "left")
-        return self._refuse_join(join, f"the run has ended: {reason}")
+        return self._refuse_join(join, f"the run has ended: {reason}", host)
 
     def _welcome(self, session: Session, sequence: int) -> Replies:
         expected = self.flow.actor_joined(session, sequence) if session.role == "actor" else 0
@@ -309,7 +309,7 @@ class ReplayService:
         self.sessions.end(session)
         self.flow.member_ended(session)
         self.awaiting_state &= session.role != "learner"
-        self.note(f"{session.name} {what}")
+        self.note(f"{session.title} {what}")
 
     def _set_rate(self, message: SetRate, now: float) -> Replies:
         steps = message.steps_per_update

@@ -24,6 +24,7 @@ class Session:
     address: bytes
     index: int  # of an actor among the actors; -1 for others
     heard: float  # when its last message came
+    host: str = ""  # of the machine that it joined from; empty for that of the replay
     weights_endpoint: str = ""
     weights_key: bytes = b""
 
@@ -31,6 +32,11 @@ class Session:
     def key(self) -> Key:
         """The process, over all its sessions."""
         return self.name, self.incarnation
+
+    @property
+    def title(self) -> str:
+        """Who it is, in words."""
+        return titled(self.name, self.host)
 
 
 class Sessions:
@@ -101,14 +107,14 @@ class Sessions:
             )
         return self._conflict(join, now)
 
-    def enter(self, join: Join, address: bytes, now: float) -> Session:
+    def enter(self, join: Join, address: bytes, now: float, host: str) -> Session:
         """Let in a process that is not refused; one that is in already goes on, at its new address."""
         session = self._by_name.get(join.name)
         if session is None:
             session = Session(join.name, join.role, join.incarnation, address, self._free_index(join.role), now)
         self._by_address.pop(session.address, None)
         self._by_name[session.name] = self._by_address[address] = session
-        session.address, session.heard = address, now
+        session.address, session.heard, session.host = address, now, host
         session.weights_endpoint, session.weights_key = join.weights_endpoint, join.weights_key
         if _plays(join):
             self.environment = join.environment
@@ -151,6 +157,11 @@ class Sessions:
     def _free_index(self, role: str) -> int:
         taken = {actor.index for actor in self.actors}
         return next(index for index in count() if index not in taken) if role == "actor" else -1
+
+
+def titled(name: str, host: str) -> str:
+    """A name, and where it is if that is another machine."""
+    return f"{name} at {host}" if host else name
 
 
 def shown(text: str) -> str:

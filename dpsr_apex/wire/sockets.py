@@ -156,6 +156,7 @@ class Received(NamedTuple):
 
     sender: bytes  # where `Server.send` takes the answer
     frames: list[bytes]  # none: there were more than any message has
+    host: str = ""  # address of the machine that it came from; empty for this one
 
 
 class Server:
@@ -178,6 +179,7 @@ class Server:
             raise BindError(_why_not(endpoint, error)) from error
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         self.pollable = [self._socket, *(self._door.pollable if self._door else ())]
+        self._own_host = host_of(self.endpoint).strip("[]")
 
     @property
     def denied(self) -> int:
@@ -188,8 +190,11 @@ class Server:
         """The next message, or None when there is none."""
         if self._door:
             self._door.attend()
-        parts = _receive(self._socket, envelope=1)
-        return None if parts is None else Received(parts[0], parts[1:])
+        try:
+            sender = self._socket.recv(zmq.NOBLOCK, copy=False)  # so that it can be asked where it is from
+        except zmq.Again:
+            return None
+        return Received(sender.bytes, _frames(self._socket), self._host(sender))
 
     def send(self, address: bytes, frames: Sequence[Frame]) -> bool:
         """Send to the sender of an earlier message. False: it is gone or its queue is full, and nothing was sent."""
@@ -201,6 +206,11 @@ class Server:
             self._door.close()
         self._socket.close(LINGER)
         self._context.term()
+
+    def _host(self, frame: zmq.Frame) -> str:
+        host = str(frame.get("Peer-Address"))
+        is_here = host in ("::1", self._own_host) or host.startswith(("127.", "::ffff:127."))
+        return "" if is_here else host.removeprefix("::ffff:")
 
 
 class Client:
@@ -230,7 +240,10 @@ class Client:
 
     def receive(self) -> list[bytes] | None:
         """The frames of the next message, none when there were more than any message has; None: no message."""
-        return _receive(self._socket, envelope=0)
+        try:
+            return _frames(self._socket, self._socket.recv(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
 
     def send(self, frames: Sequence[Frame]) -> bool:
         """False: the server is not there (yet), or the queue is full, and nothing was sent."""
@@ -306,18 +319,14 @@ def _send(socket: zmq.Socket[bytes], parts: list[Frame]) -> bool:
     return True
 
 
-def _receive(socket: zmq.Socket[bytes], envelope: int) -> list[bytes] | None:
-    """The parts of the next message; of one with too many only the first `envelope` ones."""
-    try:
-        parts = [socket.recv(zmq.NOBLOCK)]
-    except zmq.Again:
-        return None
-    most = envelope + MAX_PARTS
+def _frames(socket: zmq.Socket[bytes], *first: bytes) -> list[bytes]:
+    """All frames of a message whose `first` were taken already; none when there are more than any message has."""
+    frames = list(first)
     while socket.get(zmq.RCVMORE):
-        part = socket.recv(zmq.NOBLOCK)
-        if len(parts) <= most:
-            parts.append(part)
-    return parts if len(parts) <= most else parts[:envelope]
+        frame = socket.recv(zmq.NOBLOCK)
+        if len(frames) <= MAX_PARTS:
+            frames.append(frame)
+    return frames if len(frames) <= MAX_PARTS else []
 
 
 class _Door:

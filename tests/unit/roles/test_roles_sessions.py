@@ -110,6 +110,18 @@ def test_the_longest_name_is_welcome() -> None:
     assert only(service().handle(b"x", join("ñ" * 100), 0.0), Welcome)
 
 
+def test_members_of_other_machines_are_named_with_their_host() -> None:
+    replay = service()
+    replay.handle(b"a", join(), 0.0, "10.0.0.7")
+    replay.handle(b"b", join("actor-1", run_id="run-2"), 0.0, "10.0.0.8")
+    replay.handle(b"c", join(), 0.0, "10.0.0.9")
+    replay.handle(b"c", Leave(0), 0.0)
+    joined, refused, moved, left = (text for _, text in replay.notes)
+    assert joined == "actor-0 at 10.0.0.7 joined"
+    assert refused.startswith("actor-1 at 10.0.0.8 was refused: ")
+    assert (moved, left) == ("actor-0 at 10.0.0.9 joined again", "actor-0 at 10.0.0.9 left")
+
+
 def test_a_refused_join_leaves_no_trace_in_the_rules() -> None:
     replay = service()
     replay.handle(b"x", join(environment="wrong", run_id="run-2"), 0.0)

@@ -23,6 +23,7 @@ from dpsr_apex.wire.sockets import (
     host_of,
     is_loopback,
     make_keypair,
+    own_host,
     parse_address,
     port_of,
     public_key_of,
@@ -337,6 +338,17 @@ def test_what_is_no_address_is_refused(text: str, reason: str) -> None:
 )
 def test_it_is_known_whether_others_can_reach_an_address(endpoint: str, alone: bool) -> None:
     assert is_loopback(endpoint) is alone
+
+
+def test_a_machine_knows_itself_on_the_way_to_another() -> None:
+    assert own_host("tcp://127.0.0.1:5555") == own_host("tcp://localhost:5555") == "127.0.0.1"
+    with pytest.raises(BadAddress, match=r"no way to tcp://255\.255\.255\.255:1"):
+        own_host("tcp://255.255.255.255:1")
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_the_same_with_ipv6() -> None:
+    assert own_host("tcp://[::1]:5555") == "[::1]"
 
 
 def test_a_name_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
