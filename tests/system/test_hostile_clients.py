@@ -1,0 +1,622 @@
+"""A real head among clients that are broken, old or hostile: nothing that they say does harm, and each is told why.
+
+After every test a new actor and a new learner are served as if nothing had been, and in the end the replay is sound.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket as tcp
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dpsr_apex.processes import link
+from dpsr_apex.processes.actor import run_actor
+from dpsr_apex.processes.link import Address, ReplayLost, request_to_join
+from dpsr_apex.processes.weights import squeeze_weights
+from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.replay.transitions import Stack
+from dpsr_apex.wire.codec import MAX_FRAME, MAX_PARTS, PROTOCOL, Frame, decode, encode
+from dpsr_apex.wire.messages import (
+    Acknowledged,
+    Alive,
+    Batch,
+    Chunk,
+    Gone,
+    Heartbeat,
+    Hello,
+    Join,
+    LearnerState,
+    Leave,
+    Message,
+    Priorities,
+    Recycle,
+    Recycled,
+    Refused,
+    SampleRequest,
+    SetRate,
+    Stats,
+    StatsRequest,
+    Stranger,
+    Terms,
+    Welcome,
+)
+from dpsr_apex.wire.sockets import Server, port_of, wait
+from tests.system.members import Head, Member, Started, SyntheticLearner, Visitor, candidates, serving, started
+from tests.system.runs import PATIENCE, eventually, last_checkpoint, restored
+from tests.unit.wire.examples import EXAMPLES, walk
+
+CHUNK = 50  # transitions
+BATCH = 16
+NOTHING = np.zeros(0)
+NOBODY = np.zeros(0, dtype=np.int64)
+FOR_ANYONE = (Hello, Join, Gone, StatsRequest, SetRate)  # these need no membership
+
+
+def chunk(sequence: int, count: int = CHUNK, **changes: Any) -> Chunk:
+    return Chunk(sequence, walk(count, stack=1), None, NOTHING, NOBODY)._replace(**changes)
+
+
+def answer(recycle: Recycle, **changes: Any) -> Recycled:
+    count = recycle.identities.size
+    return Recycled(
+        recycle.era, recycle.round_number, recycle.identities, walk(count, stack=1), np.ones(count), NOBODY
+    )._replace(**changes)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    with serving(tmp_path_factory.mktemp("hostile") / "run") as head:
+        yield head
+
+
+@pytest.fixture
+def head(served: Head) -> Iterator[Head]:
+    """The same for all tests; whatever they did to it, it still serves."""
+    yield served
+    with closing(Visitor(served.address)) as visitor:
+        visitor.set_rate(0)
+        visitor.send_everybody_home()
+    assert_serves(served)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def assert_serves(head: Head) -> None:
+    """A new actor and a new learner get what they are due, and the books are in order."""
+    with closing(Member(head.address, "actor", "normal")) as actor, closing(SyntheticLearner(head.address)) as learner:
+        before = actor.stats()
+        assert Acknowledged(1, before["t"] + CHUNK) in actor.say(chunk(0))
+        batches = [reply for reply in learner.say(SampleRequest(BATCH)) if isinstance(reply, Batch)]
+        assert [len(batch.identities) for batch in batches] == [BATCH]
+        learner.leave()
+        actor.leave()
+    assert_balanced(head.stats())
+
+
+def assert_balanced(stats: dict[str, Any]) -> None:
+    traffic = stats["traffic"]
+    assert traffic["received"] == traffic["inserted"] + traffic["refused"] + traffic["queued"]
+    assert traffic["inserted"] == stats["t"]
+
+
+def growth(head: Head, before: dict[str, int]) -> dict[str, int]:
+    """The counters of traffic that have moved."""
+    return {name: count - before[name] for name, count in head.traffic().items() if count != before[name]}
+
+
+# Members that say the wrong thing.
+
+
+def test_a_chunk_sent_twice_is_inserted_once_and_acknowledged_twice(head: Head, stack: ExitStack) -> None:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "stutterer")))
+    t = actor.stats()["t"]
+    before = head.traffic()
+    replies = actor.say(chunk(0), chunk(0))
+    assert [reply for reply in replies if isinstance(reply, Acknowledged)] == [Acknowledged(1, t + CHUNK)] * 2
+    assert growth(head, before) == {"received": CHUNK, "inserted": CHUNK, "duplicate_chunks": 1}
+    assert actor.stats()["t"] == t + CHUNK
+
+
+def asked_to_recycle(actor: Member, rounds: int = 1) -> list[Recycle]:
+    """Requests of so many open rounds, for which this actor inserts what it takes."""
+    requests: dict[int, Recycle] = {}
+    sequence = actor.welcome.sequence
+    while len(requests) < rounds:
+        requests |= {request.round_number: request for request in candidates(actor.say(chunk(sequence)))}
+        sequence += 1
+    return list(requests.values())
+
+
+def moved(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The counters of the replay that have moved, while nothing came in."""
+    assert (before["t"], before["stored"]) == (after["t"], after["stored"])
+    counts = before["replay"]
+    return {name: count - counts[name] for name, count in after["replay"].items() if count != counts[name]}
+
+
+def test_an_answer_to_a_round_that_has_ended_is_counted_and_dropped(head: Head, stack: ExitStack) -> None:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "late")))
+    request = asked_to_recycle(actor)[-1]
+    assert actor.say(answer(request)) == []
+    before = actor.stats()
+    assert actor.say(answer(request)) == []
+    assert moved(before, actor.stats()) == {"answers_late": request.identities.size}
+
+
+def test_an_answer_of_another_era_is_counted_and_dropped(head: Head, stack: ExitStack) -> None:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "revenant")))
+    request = asked_to_recycle(actor)[-1]
+    before = actor.stats()
+    assert actor.say(answer(request, era=request.era + 1)) == []
+    after = actor.stats()
+    assert moved(before, after) == {}
+    assert after["traffic"]["stale_eras"] == before["traffic"]["stale_eras"] + 1
+
+
+def test_an_answer_for_candidates_of_another_round_is_refused(head: Head, stack: ExitStack) -> None:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "confused")))
+    one, other = asked_to_recycle(actor, rounds=2)[:2]
+    assert set(other.identities) - set(one.identities)
+    before = actor.stats()
+    (refused,) = actor.say(answer(other, round_number=one.round_number))
+    assert isinstance(refused, Refused)
+    assert f"is not a candidate of round {one.round_number}" in refused.reason
+    after = actor.stats()
+    assert moved(before, after) == {}
+    assert after["traffic"]["refused_messages"] == before["traffic"]["refused_messages"] + 1
+
+
+BAD_ERRORS = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "-1.0": -1.0, "1e+60": 1e60}
+
+
+def wrong_priorities(head: Head, stack: ExitStack, bad: float) -> tuple[Member, Message]:
+    learner = stack.enter_context(closing(SyntheticLearner(head.address)))
+    learner.send(SampleRequest(BATCH))
+    batch = learner.await_one(Batch)
+    return learner, Priorities(batch.era, batch.identities, np.array([1.0] * (BATCH - 1) + [bad]))
+
+
+def wrong_chunk(head: Head, stack: ExitStack, bad: float) -> tuple[Member, Message]:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "miscalculating")))
+    return actor, chunk(0, 3, td_errors=np.array([1.0, bad, 1.0]))
+
+
+def wrong_answer(head: Head, stack: ExitStack, bad: float) -> tuple[Member, Message]:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "miscalculating")))
+    request = asked_to_recycle(actor)[-1]
+    errors = np.ones(request.identities.size)
+    errors[-1] = bad
+    return actor, answer(request, td_errors=errors)
+
+
+@pytest.mark.parametrize("bad", BAD_ERRORS)
+@pytest.mark.parametrize("make", [wrong_priorities, wrong_chunk, wrong_answer])
+def test_a_td_error_that_is_none_is_refused_with_its_reason(
+    head: Head, stack: ExitStack, make: Callable[[Head, ExitStack, float], tuple[Member, Message]], bad: str
+) -> None:
+    assert_serves(head)  # there is something to draw
+    member, message = make(head, stack, BAD_ERRORS[bad])
+    before = member.stats()
+    replies = member.say(message)
+    (reason,) = [reply.reason for reply in replies if isinstance(reply, Refused)]
+    assert bad in reason
+    after = member.stats()
+    assert moved(before, after) == {}
+    told = [after["traffic"][name] - before["traffic"][name] for name in ("malformed", "refused_messages")]
+    assert sorted(told) == [0, 1]
+
+
+def test_a_late_priority_is_stale_and_the_new_tenant_keeps_its_own(tmp_path: Path, stack: ExitStack) -> None:
+    head = stack.enter_context(serving(tmp_path / "run", "replay.method=per", "replay.capacity=64"))
+    actor = stack.enter_context(closing(Member(head.address, "actor", "actor")))
+    learner = stack.enter_context(closing(SyntheticLearner(head.address)))
+    actor.say(chunk(0, 64, td_errors=np.ones(64)))
+    learner.send(SampleRequest(BATCH))
+    batch = learner.await_one(Batch)
+    assert learner.say(Priorities(batch.era, batch.identities, np.full(BATCH, 2.0))) == []
+    assert learner.stats()["replay"]["priorities_updated"] == BATCH
+    actor.say(chunk(1, 64, td_errors=np.full(64, 3.0)))  # the oldest make room: all of them
+    actor.leave()
+    assert learner.say(Priorities(batch.era, batch.identities, np.full(BATCH, 1e6))) == []
+    counters = learner.stats()["replay"]
+    assert (counters["priorities_updated"], counters["priorities_stale"]) == (BATCH, BATCH)
+    replay = restored_at_the_end(head, learner)
+    np.testing.assert_allclose(replay.priorities, 3.0, atol=1e-5)
+
+
+def restored_at_the_end(head: Head, learner: SyntheticLearner) -> DpsrReplay:
+    """The replay of the checkpoint that the head leaves behind when it is told to end."""
+    head.process.terminate()
+    learner.give_state_and_leave()
+    assert head.wait() == 0
+    return restored(head.run, last_checkpoint(head.run))
+
+
+def test_a_learner_gets_no_more_batches_than_it_may_ask_for_ahead(head: Head, stack: ExitStack) -> None:
+    learner = stack.enter_context(closing(SyntheticLearner(head.address)))
+    learner.settle()
+    learner.set_rate(1_000_000)  # nothing is due for a long time
+    before = head.traffic()
+    assert learner.say(*[SampleRequest(BATCH)] * 10) == []
+    assert growth(head, before) == {"dropped_requests": 6}
+    learner.set_rate(0)
+    assert [type(reply) for reply in learner.say()] == [Batch] * 4
+
+
+def test_a_batch_of_another_size_is_refused(head: Head, stack: ExitStack) -> None:
+    learner = stack.enter_context(closing(SyntheticLearner(head.address)))
+    learner.settle()
+    assert learner.say(SampleRequest(2**62)) == [
+        Refused(f"a batch of {2**62} was asked for: in this run it is {BATCH}")
+    ]
+
+
+UNREADABLE_STATES = {
+    "no JSON": LearnerState("{", b""),
+    "no object": LearnerState("[]", SyntheticLearner.STATE.arrays),
+    "no end": LearnerState("[" * 100_000, SyntheticLearner.STATE.arrays),
+    "no weights": LearnerState("{}", b"garbage"),
+    "no numpy": LearnerState("{}", squeeze_weights({"x": np.ones(1, np.float16)}).replace(b"F16", b"BF16")),
+}
+
+
+@pytest.mark.parametrize("state", UNREADABLE_STATES)
+def test_a_state_that_no_checkpoint_could_be_written_with_is_refused(head: Head, stack: ExitStack, state: str) -> None:
+    learner = stack.enter_context(closing(SyntheticLearner(head.address)))
+    learner.settle()
+    before = head.traffic()
+    (refused,) = learner.say(UNREADABLE_STATES[state])
+    assert isinstance(refused, Refused)
+    assert refused.reason.startswith("this is no learner's state: ")
+    assert growth(head, before) == {"malformed": 1}
+
+
+# Who is not in the run, or not alone.
+
+
+FOR_MEMBERS = [message for message in EXAMPLES if not isinstance(message, (*FOR_ANYONE, LearnerState))]
+
+
+@pytest.mark.parametrize("message", [*FOR_MEMBERS, SyntheticLearner.STATE], ids=lambda message: type(message).__name__)
+def test_before_joining_nothing_is_taken(head: Head, stack: ExitStack, message: Message) -> None:
+    visitor = stack.enter_context(closing(Visitor(head.address)))
+    before = visitor.stats()
+    assert visitor.say(message) == [Stranger()]
+    after = visitor.stats()
+    assert moved(before, after) == {}
+    assert after["traffic"]["strangers"] == before["traffic"]["strangers"] + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"run_id": "elsewhere"}, "not elsewhere: look at the address"),
+        ({"role": "critic"}, "there is no role 'critic'"),
+        ({"emulator": "0.0.1"}, "has ale-py 0.0.1 and this run has"),
+        ({"environment": "another"}, "the environment of odd does not do what"),
+        ({"name": ""}, "is no name: it must have 1 to 100 printable characters"),
+        ({"name": "x" * 1_000_000}, "is no name: it must have 1 to 100 printable characters"),
+        ({"name": "two\nlines"}, "is no name: it must have 1 to 100 printable characters"),
+        ({"name": "\x1b[2Jclear"}, "is no name: it must have 1 to 100 printable characters"),
+        ({"run_id": "x" * 1_000_000}, "look at the address"),
+        ({"role": "\n" * 1_000_000}, "there is no role"),
+        ({"emulator": "\x1b[2J" * 10_000}, "this run has"),
+        ({"environment": "\n" * 1_000_000}, "the environment of odd does not do what"),
+    ],
+    ids=lambda part: repr(part)[:40],
+)
+def test_who_does_not_fit_is_refused_in_one_short_line(
+    head: Head, stack: ExitStack, changes: dict[str, Any], reason: str
+) -> None:
+    first = stack.enter_context(closing(Member(head.address, "actor", "first")))
+    visitor = stack.enter_context(closing(Visitor(head.address)))
+    request = first.request._replace(**{"name": "odd", "incarnation": 1, **changes})
+    before = head.traffic()
+    (refused,) = visitor.say(request)
+    assert isinstance(refused, Refused)
+    assert reason in refused.reason
+    assert refused.reason.isprintable()
+    assert len(refused.reason) < 500
+    assert growth(head, before) == {"refused_joins": 1}
+    assert [actor["name"] for actor in head.stats()["actors"]] == ["first"]
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    """A head that waits for nobody."""
+    settings = ("system.lease=5", "system.recycle_deadline=1")
+    with serving(tmp_path_factory.mktemp("hasty") / "run", *settings) as head:
+        yield head
+
+
+def test_a_name_is_free_again_when_its_owner_has_been_silent_for_too_long(hasty: Head, stack: ExitStack) -> None:
+    first = stack.enter_context(closing(Member(hasty.address, "actor", "twin")))
+    second = stack.enter_context(closing(Visitor(hasty.address)))
+    join = request_to_join(first.request.run_id, "actor", "twin", "synthetic")
+    (refused,) = second.say(join)
+    assert isinstance(refused, Refused)
+    assert re.fullmatch(
+        r"the name twin is taken by a process heard from \d+\.\d s ago: choose another --name", refused.reason
+    )
+    assert isinstance(first.say(Heartbeat(0))[0], Alive)
+    eventually(lambda: isinstance(second.say(join)[0], Welcome))
+    assert hasty.traffic()["expired_leases"] == 1
+    assert first.say(Heartbeat(0)) == [Stranger()]
+    assert re.search(r"twin was silent for \d+\.\d s and counts as gone", hasty.said)
+
+
+def test_an_answer_to_a_round_that_has_expired_is_counted_and_dropped(hasty: Head, stack: ExitStack) -> None:
+    actor = stack.enter_context(closing(Member(hasty.address, "actor", "slow")))
+    request = asked_to_recycle(actor)[-1]
+    eventually(lambda: actor.stats()["replay"]["rounds_expired"] > request.round_number)
+    before = actor.stats()
+    assert actor.say(answer(request)) == []
+    assert moved(before, actor.stats()) == {"answers_late": request.identities.size}
+    assert_serves(hasty)
+
+
+# What is no message at all.
+
+
+def noise(rng: np.random.Generator, messages: Sequence[Message], count: int) -> Iterator[list[bytes]]:
+    """Random frames, and these messages with something wrong in them; a few are still messages."""
+    whole = [[bytes(frame) for frame in encode(message)] for message in messages]
+    for _ in range(count):
+        frames = list(whole[rng.integers(len(whole))])
+        at = int(rng.integers(len(frames)))
+        frame = frames[at]
+        place = int(rng.integers(len(frame) + 1))
+        match rng.integers(7):
+            case 0:
+                frames = [rng.bytes(int(rng.integers(64))) for _ in range(rng.integers(1, MAX_PARTS + 2))]
+            case 1:
+                frames[at] = frame[:place]
+            case 2:
+                frames[at] = frame[:place] + rng.bytes(1) + frame[place + 1 :]
+            case 3:
+                frames[0] = frames[0][: place % 8] + rng.bytes(1) + frames[0][place % 8 + 1 :]
+            case 4:
+                del frames[at]
+            case 5:
+                frames.insert(at, frame)
+            case 6:
+                frames[1:] = whole[rng.integers(len(whole))][1:]
+        yield frames or [b""]
+
+
+@pytest.mark.parametrize("role", ["stranger", "actor", "learner"])
+def test_thousands_of_broken_messages_do_no_harm(head: Head, stack: ExitStack, role: str) -> None:
+    rng = np.random.default_rng(len(role))
+    visitor = Visitor(head.address) if role == "stranger" else Member(head.address, role, f"noisy-{role}")
+    stack.enter_context(closing(visitor))
+    request = visitor.request if isinstance(visitor, Member) else request_to_join("elsewhere", "actor", "noisy", "")
+    era = visitor.welcome.era if isinstance(visitor, Member) else 0
+    priorities = Priorities(era, np.arange(BATCH), np.ones(BATCH))
+    said = [*EXAMPLES, request, SyntheticLearner.STATE, chunk(0), SampleRequest(BATCH), priorities]
+    malformed = head.traffic()["malformed"]
+    for number in range(50):
+        for frames in noise(rng, said, 100):
+            visitor.send_frames(frames)
+        await_refusal(visitor, request._replace(run_id=f"end of {number}"))
+        visitor.send(request)  # it may have left
+    assert head.traffic()["malformed"] > malformed + 500
+    assert_balanced(head.stats())
+    visitor.send(Leave(0))  # whatever it is called by now
+
+
+def await_refusal(visitor: Visitor, request: Join) -> None:
+    """Send what will be refused, and wait until it was; others of its answers may be those to noise."""
+    visitor.send(request)
+    for message in visitor.listen():
+        if isinstance(message, Refused) and request.run_id in message.reason:
+            return
+
+
+def test_a_message_of_100_000_parts_is_none(head: Head, stack: ExitStack) -> None:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "shredder")))
+    actor.settle()
+    before = head.traffic()
+    actor.send_frames([b"x"] * 100_000)
+    assert [type(reply) for reply in actor.say()] == [Refused]
+    assert growth(head, before) == {"malformed": 1}
+
+
+def zmtp(address: Address) -> tcp.socket:
+    """A bare connection to the head, after the handshake of ZeroMQ (version 3.0, no keys)."""
+    connection = tcp.create_connection(("127.0.0.1", port_of(address.endpoint)), timeout=PATIENCE)
+    greeting = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+    kind = b"\x05READY" + b"\x0bSocket-Type" + (6).to_bytes(4) + b"DEALER"
+    connection.sendall(greeting + b"\x04" + bytes([len(kind)]) + kind)
+    received = b""
+    while b"ROUTER" not in received:
+        received += connection.recv(1_000)
+    return connection
+
+
+LONG = b"\x02"  # the next eight bytes are the size of the frame
+
+
+def test_a_frame_that_is_announced_larger_than_any_costs_its_sender_the_connection(head: Head) -> None:
+    for size in (MAX_FRAME + 1, 2**62, 2**64 - 1):
+        with closing(zmtp(head.address)) as connection:
+            connection.sendall(LONG + size.to_bytes(8) + b"the beginning of it")
+            connection.settimeout(PATIENCE)
+            assert read_to_the_end(connection)
+
+
+def read_to_the_end(connection: tcp.socket) -> bool:
+    """Whether the other side has hung up."""
+    try:
+        while connection.recv(1_000):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_what_is_only_announced_takes_no_memory(head: Head, stack: ExitStack) -> None:
+    before = head.resident_bytes
+    for _ in range(20):
+        connection = stack.enter_context(closing(zmtp(head.address)))
+        connection.sendall(LONG + MAX_FRAME.to_bytes(8) + b"the beginning of it")
+    head.stats()
+    assert head.resident_bytes - before < MAX_FRAME
+
+
+def test_sizes_that_do_not_add_up_are_refused(head: Head, stack: ExitStack) -> None:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "boaster")))
+    actor.settle()
+    frames = encode(chunk(0, 2))
+    sizes = next(at for at, frame in enumerate(frames) if bytes(frame)[:4] == (7).to_bytes(4, "little"))
+    frames[sizes] = b"\xff" * len(frames[sizes])
+    actor.send_frames(frames)
+    assert actor.say() == [Refused("the pieces of transitions do not add up")]
+
+
+# One that stops reading.
+
+
+def test_a_member_that_stops_reading_holds_up_nobody_and_fills_no_memory(head: Head, stack: ExitStack) -> None:
+    actor = stack.enter_context(closing(Member(head.address, "actor", "writer")))
+    learner = stack.enter_context(closing(SyntheticLearner(head.address)))
+    size = 5_000
+    frames: list[Stack] = [(bytes([i]) * size,) for i in range(CHUNK + 1)]
+    large = replace(walk(CHUNK, stack=1), s_tm1=frames[:-1], s_t=frames[1:])
+    for sequence in range(8):
+        actor.say(chunk(sequence, transitions=large))
+    before = head.resident_bytes
+    requests = 2_000
+    learner.send(*[SampleRequest(BATCH)] * requests)
+    eventually(lambda: head.stats()["rate"]["batches"] >= requests)  # others are served meanwhile
+    assert Acknowledged(9, head.stats()["t"] + CHUNK) in actor.say(chunk(8))
+    assert head.resident_bytes - before < requests * BATCH * size / 2
+    came = read_again(learner)
+    assert 1 <= sum(isinstance(message, Batch) for message in came) < requests
+
+
+def read_again(member: Member) -> list[Message]:
+    """All that has waited for it; what there was no room for was dropped, so the question is asked until it arrives."""
+    came: list[Message] = []
+
+    def caught_up() -> bool:
+        member.client.send(encode(StatsRequest()))
+        wait([member.client], 1.0)
+        while (frames := member.client.receive()) is not None:
+            came.append(decode(frames))
+        return any(isinstance(message, Stats) for message in came)
+
+    eventually(caught_up)
+    return came
+
+
+def test_after_all_this_the_replay_is_sound(served: Head, stack: ExitStack) -> None:
+    learner = stack.enter_context(closing(SyntheticLearner(served.address)))
+    stats = learner.stats()
+    replay = restored_at_the_end(served, learner)  # looked through by itself
+    assert (replay.t, replay.size) == (stats["t"], stats["stored"])
+    traffic = last_checkpoint(served.run).parts["replay"].facts["traffic"]
+    assert traffic == {name: count for name, count in stats["traffic"].items() if name != "queued"}
+    assert traffic["received"] == traffic["inserted"] + traffic["refused"]
+
+
+# What a person reads who starts an actor where it does not fit.
+
+NEXT_VERSION = PROTOCOL + 1
+
+
+def of_next_version(message: Message) -> list[bytes]:
+    """The message as the next version of the protocol would send it, as far as this one can know."""
+    frames = [bytes(frame) for frame in encode(message)]
+    return [msgpack.packb([NEXT_VERSION, *msgpack.unpackb(frames[0])[1:]]), *frames[1:]]
+
+
+@pytest.mark.parametrize(
+    ("replies", "code", "words"),
+    [
+        (of_next_version(Refused("it speaks protocol 1, this run 2: install the same version")), 2, "install the same"),
+        (of_next_version(Terms("run", "config = 1")), 2, f"speaks version {NEXT_VERSION} of the protocol"),
+        ([b"HTTP/1.1 400 Bad Request"], 1, "is not the head of a run"),
+        (encode(Stranger()), 1, "is not the head of a run"),
+    ],
+)
+def test_an_actor_says_what_is_wrong_with_who_answers(
+    tmp_path: Path, stack: ExitStack, replies: list[Frame], code: int, words: str
+) -> None:
+    server = stack.enter_context(closing(Server("tcp://127.0.0.1:0")))
+    address = server.endpoint.removeprefix("tcp://")
+    actor = stack.enter_context(started(tmp_path / "log", "actor", "--connect", address))
+    while actor.runs:
+        wait([server], 0.1)
+        if received := server.receive():
+            server.send(received.sender, replies)
+    assert_refused(actor, code, words)
+
+
+def assert_refused(actor: Started, code: int, *words: str) -> None:
+    """It has ended with this exit code, and its last line says why; there is no traceback."""
+    assert actor.wait() == code, actor.said
+    assert actor.last_line.startswith("dpsr-apex: ")
+    for word in words:
+        assert word in actor.last_line
+    assert "Traceback" not in actor.said
+
+
+def test_a_client_of_another_version_is_told_to_install_the_same(hasty: Head, stack: ExitStack) -> None:
+    visitor = stack.enter_context(closing(Visitor(hasty.address)))
+    before = hasty.traffic()
+    visitor.send_frames(of_next_version(Hello()))
+    refused = f"it speaks protocol {NEXT_VERSION}, this run {PROTOCOL}: install the same version of dpsr_apex"
+    assert visitor.say() == [Refused(refused)]
+    assert growth(hasty, before) == {"malformed": 1}
+
+
+def test_an_actor_with_another_environment_is_refused(hasty: Head, tmp_path: Path, stack: ExitStack) -> None:
+    assert_serves(hasty)  # whose environment is a synthetic one from now on
+    address = hasty.address.endpoint.removeprefix("tcp://")
+    actor = stack.enter_context(started(tmp_path / "log", "actor", "--connect", address, "--name", "real"))
+    assert_refused(actor, 2, "the environment of real does not do what", "not synthetic", "install the same versions")
+    assert "real was refused: the environment of real" in hasty.said
+
+
+def test_an_actor_leaves_when_another_run_took_the_place_of_its_own(tmp_path: Path, stack: ExitStack) -> None:
+    first = stack.enter_context(serving(tmp_path / "first"))
+    address = first.address.endpoint.removeprefix("tcp://")
+    actor = stack.enter_context(started(tmp_path / "log", "actor", "--connect", address, "--name", "faithful"))
+    actor.await_words("joined as actor 0")
+    first.kill()
+    second = stack.enter_context(serving(tmp_path / "second", bind=address))
+    one, other = (head.run.identity.read_text() for head in (first, second))
+    assert_refused(actor, 2, f"this is the run {other}, not {one}: look at the address that was given")
+    assert "faithful was refused" in second.said
+
+
+def test_an_actor_that_finds_nobody_says_so(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(link, "SILENCE_SECONDS", 0.1)
+    caplog.set_level(logging.INFO)
+    nowhere = f"tcp://127.0.0.1:{stack.enter_context(closing(unused())).getsockname()[1]}"
+    with pytest.raises(ReplayLost, match=f"Nothing answers at {nowhere} .* Is a run listening there?.*--key"):
+        run_actor(Address(nowhere, None), "lonely")
+    assert f"waiting for {nowhere} to answer" in caplog.text
+
+
+def unused() -> tcp.socket:
+    """A port at which nobody listens, for as long as the socket is open."""
+    port = tcp.socket()
+    port.bind(("127.0.0.1", 0))
+    return port
