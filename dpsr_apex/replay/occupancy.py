@@ -9,7 +9,17 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dpsr_apex.replay.trees import GREATEST, REPLACING, REPLACING_BEFORE, Nodes, Slots, draw_into, set_priority
+from dpsr_apex.replay.trees import (
+    GREATEST,
+    REPLACING,
+    REPLACING_BEFORE,
+    Nodes,
+    Slots,
+    draw_into,
+    refresh_all_ancestors,
+    set_priority,
+    write_leaf,
+)
 
 FIRST_PRIORITY = 1.0  # of a transition that enters an empty replay
 GREATEST_NOW = np.nan  # in an array of priorities: the greatest in the replay at the moment of entering
@@ -99,7 +109,8 @@ def update_current(
     for i in range(names.size):
         slot = names[i] % identities.size
         if names[i] >= 0 and identities[slot] == names[i]:
-            set_priority(nodes, levels, slot, priorities[i], alpha, gamma)
+            write_leaf(nodes, slot, priorities[i], alpha, gamma)
             found[count] = slot
             count += 1
+    refresh_all_ancestors(nodes, levels, found[:count])
     return found[:count]

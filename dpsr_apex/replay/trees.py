@@ -87,7 +87,27 @@ def _refresh_ancestors(nodes: Nodes, levels: NDArray[np.int64], slot: int) -> No
 
 
 @njit(cache=True)
-def _write_leaf(nodes: Nodes, slot: int, priority: float, alpha: float, gamma: float) -> None:
+def refresh_all_ancestors(nodes: Nodes, levels: NDArray[np.int64], slots: Slots) -> None:
+    """Recompute what lies above many slots, level by level, so that their waits for memory overlap.
+
+    A parent that neighbours in `slots` share is refreshed once.
+    """
+    touched = slots.copy()
+    count = touched.size
+    for level in range(levels.size - 1):
+        kept = 0
+        for i in range(count):
+            node = touched[i] // FANOUT
+            if kept == 0 or touched[kept - 1] != node:
+                _refresh_parent(nodes, levels[level] + node * FANOUT, levels[level + 1] + node)
+                touched[kept] = node
+                kept += 1
+        count = kept
+
+
+@njit(cache=True)
+def write_leaf(nodes: Nodes, slot: int, priority: float, alpha: float, gamma: float) -> None:
+    """Give one slot a priority in its leaves alone; its ancestors must be refreshed before anything is drawn."""
     nodes[SAMPLING, slot] = priority**alpha
     nodes[REPLACING, slot] = priority**-gamma
     nodes[LEAST, slot] = priority
@@ -99,7 +119,7 @@ def set_priority(
     nodes: Nodes, levels: NDArray[np.int64], slot: int, priority: float, alpha: float, gamma: float
 ) -> None:
     """Give one slot a priority, in all trees."""
-    _write_leaf(nodes, slot, priority, alpha, gamma)
+    write_leaf(nodes, slot, priority, alpha, gamma)
     _refresh_ancestors(nodes, levels, slot)
 
 
@@ -109,14 +129,15 @@ def set_priorities(
 ) -> None:
     """Give many slots their priorities; of a slot named twice the last one counts."""
     for i in range(slots.size):
-        set_priority(nodes, levels, slots[i], priorities[i], alpha, gamma)
+        write_leaf(nodes, slots[i], priorities[i], alpha, gamma)
+    refresh_all_ancestors(nodes, levels, slots)
 
 
 @njit(cache=True)
 def rebuild(nodes: Nodes, levels: NDArray[np.int64], size: int, alpha: float, gamma: float) -> None:
     """Make all leaves and nodes anew from the priorities of the first `size` slots, for these exponents."""
     for slot in range(size):
-        _write_leaf(nodes, slot, nodes[LEAST, slot], alpha, gamma)
+        write_leaf(nodes, slot, nodes[LEAST, slot], alpha, gamma)
     for level in range(levels.size - 1):
         for block in range(levels[level], levels[level + 1], FANOUT):
             _refresh_parent(nodes, block, levels[level + 1] + (block - levels[level]) // FANOUT)
