@@ -21,6 +21,7 @@ import numpy as np
 
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
+from dpsr_apex.processes.lock import serving_alone
 from dpsr_apex.processes.weights import inflate_weights, squeeze_weights
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.roles.replay_server import ReplayServer
@@ -47,8 +48,8 @@ log = logging.getLogger(__name__)
 def run_replay(run: RunDirectory, bind: str) -> int:
     """Serve the run in its directory, new or from its newest checkpoint, until it ends; the exit code."""
     config = load_config(run.config)
-    checkpoint = newest_checkpoint(run.checkpoints)
-    with Interrupt() as interrupt:
+    with Interrupt() as interrupt, serving_alone(run):
+        checkpoint = newest_checkpoint(run.checkpoints)
         return ReplayProcess(config, run, bind, checkpoint).run(interrupt)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsr_apex.config import Config
+from dpsr_apex.processes.lock import wait_until_free
 from dpsr_apex.run.checkpoint import has_checkpoint
 from dpsr_apex.run.children import Child
 from dpsr_apex.run.interrupt import Interrupt
@@ -84,6 +85,8 @@ class Supervisor:
 
         RunFailed when it cannot go on.
         """
+        if not wait_until_free(self._run, lambda: interrupt.asked):
+            return False
         self._run.connection.unlink(missing_ok=True)
         try:
             self._start_all(interrupt)

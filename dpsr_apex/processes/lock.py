@@ -1,0 +1,65 @@
+"""One process at a time serves a run directory: it holds a lock there, which ends with the process, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
+
+FORMER_SECONDS = 15.0  # for a former life, whose supervisor was killed, to save and end
+LOOK_SECONDS = 0.1
+
+
+@contextmanager
+def serving_alone(run: RunDirectory) -> Iterator[None]:
+    """While inside, nobody else serves the run; RunDirectoryError when somebody does and goes on."""
+    descriptor = os.open(run.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _wait_for_lock(run, descriptor, lambda: False)
+        os.truncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def wait_until_free(run: RunDirectory, given_up: Callable[[], bool]) -> bool:
+    """Whether nobody serves the run, now or soon; False when `given_up` said so first.
+
+    RunDirectoryError when somebody does and goes on.
+    """
+    try:
+        descriptor = os.open(run.path / "lock", os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        return _wait_for_lock(run, descriptor, given_up)
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(run: RunDirectory, descriptor: int, given_up: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + FORMER_SECONDS
+    while not _has_locked(descriptor):
+        if given_up():
+            return False
+        if time.monotonic() > deadline:
+            pid = os.pread(descriptor, 32, 0).decode()
+            raise RunDirectoryError(f"{run.path} is running already: process {pid} serves it. End that run first")
+        time.sleep(LOOK_SECONDS)
+    return True
+
+
+def _has_locked(descriptor: int) -> bool:
+    """Also where the file system knows no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
