@@ -15,6 +15,7 @@ import torch
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.run.checkpoint import list_checkpoints
 from dpsr_apex.run.metrics import read_metrics
+from dpsr_apex.run.run_directory import RunDirectory
 from tests.system.runs import (
     END_SECONDS,
     Process,
@@ -185,6 +186,37 @@ def test_when_the_supervisor_is_killed_everything_is_saved_and_ends_and_can_go_o
     with running(run.directory.path, "resume", run.directory.path) as run:
         assert_finished(run, STEPS)
     assert_counters_add_up(run.directory, STEPS)
+
+
+@pytest.mark.slow
+def test_a_run_whose_supervisor_was_killed_can_be_resumed_before_its_processes_have_ended(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with training(path, steps=STEPS) as first:
+        await_checkpoint(first)
+        os.kill(first.await_child("learner").pid, signal.SIGSTOP)  # the replay will wait for it before it ends
+        first.process.kill()
+        with running(path, "resume", path) as second:
+            second.await_all()
+            second.release()
+            assert_finished(second, STEPS)
+        assert [process.name for process in first.processes()] == ["learner"]
+    assert_counters_add_up(RunDirectory(path), STEPS)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_going_on_cannot_be_resumed_and_does_not_notice(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with training(path, steps=STEPS) as first:
+        await_checkpoint(first)
+        with running(path, "resume", path) as second:
+            assert second.wait() in (1, 2)
+            assert f"{path} is running" in second.complained
+            assert "Traceback" not in second.complained
+        first.await_all()
+        first.release()
+        assert_finished(first, STEPS)
+        assert first.log("replay").count("serving at") == 1
+    assert_counters_add_up(RunDirectory(path), STEPS)
 
 
 def memory(run: Run) -> dict[str, int]:

@@ -87,7 +87,7 @@ def test_the_rate_can_be_changed_while_a_run_goes_on(tmp_path: Path) -> None:
 
 def set_rate(run: Run, steps_per_update: int) -> dict[str, Any]:
     """By the command; the stats after it."""
-    command = [COMMAND, "rate", run.directory.path, "--steps-per-update", str(steps_per_update)]
+    command: list[str | Path] = [COMMAND, "rate", run.directory.path, "--steps-per-update", str(steps_per_update)]
     told = subprocess.run(command, capture_output=True, text=True)
     assert (told.returncode, told.stderr) == (0, "")
     stats = run.stats()
