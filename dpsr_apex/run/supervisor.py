@@ -281,6 +281,9 @@ class Supervisor:
             child.kill()
         self._wait_until_ended([self._replay], WRITE_SECONDS)
         self._replay.kill()
+        if self._replay.died:  # its last checkpoint may not be there
+            cause = self._replay.bury(time.monotonic())
+            self._view.note(f"replay {cause}; its last words ({self._replay.log}):\n{self._replay.last_words()}")
 
     def _wait_until_ended(self, children: list[Child], seconds: float) -> None:
         deadline = time.monotonic() + seconds
