@@ -424,19 +424,6 @@ def test_a_second_signal_ends_at_once_whatever_hangs(workplace: Path) -> None:
         assert command.process.returncode == 130
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", path], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"mounting a small disk needs root: {mounted.stderr.strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", path], check=True)
-
-
 def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:

@@ -26,8 +26,10 @@ from tests.system.runs import (
     last_checkpoint,
     restored,
     running,
+    sent_by_actors,
     training,
 )
+from tests.system.test_cli import fill
 
 STEPS = 2_000
 MOST_GROWTH = 30 * 2**20  # bytes, of a process that holds all that it may
@@ -161,6 +163,21 @@ def test_a_replay_that_was_killed_while_a_copy_of_it_saves_does_not_wait_for_tha
 
 
 @pytest.mark.slow
+def test_everybody_comes_back_to_a_replay_that_stood_still_for_longer_than_a_lease(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "system.lease=3", steps=STEPS) as run:
+        run.await_t(600)
+        replay = run.await_child("replay")
+        os.kill(replay.pid, signal.SIGSTOP)
+        everybody = ("actor-0", "actor-1", "learner", "evaluator")
+        run.eventually(lambda: all("connecting again" in run.log(name) for name in everybody))
+        os.kill(replay.pid, signal.SIGCONT)
+        row = assert_finished(run, STEPS)
+        assert sent_by_actors(run) == row["traffic_sent"] == row["traffic_received"]
+        assert row["traffic_expired_leases"] == 0  # it was the replay that did not listen
+    assert_counters_add_up(run.directory, STEPS)
+
+
+@pytest.mark.slow
 def test_an_evaluator_that_was_killed_in_the_last_evaluation_plays_it_again(tmp_path: Path) -> None:
     with training(tmp_path / "run", "evaluation.episodes=40", steps=1_000) as run:
         run.await_t(500)
@@ -281,6 +298,24 @@ def test_a_signal_saves_and_ends_everything(number: signal.Signals, code: int, t
     restored(run.directory, saved)
 
 
+def test_a_signal_before_anybody_has_joined_ends_everything(tmp_path: Path) -> None:
+    with training(tmp_path / "run") as run:
+        run.await_child("actor-1")
+        assert (run.end(signal.SIGINT), run.complained) == (130, "")
+        assert "Stopped before there was anything to save" in run.said
+
+
+@pytest.mark.slow
+def test_a_signal_does_not_wait_for_a_learner_that_stands_still(tmp_path: Path) -> None:
+    with training(tmp_path / "run", steps=1_000_000) as run:
+        saved = await_checkpoint(run)
+        t = run.await_t(saved + 1)["t"]
+        os.kill(run.await_child("learner").pid, signal.SIGSTOP)
+        assert (run.end(signal.SIGINT), run.complained) == (130, "")
+    assert last_checkpoint(run.directory).t >= t
+    assert last_checkpoint(run.directory).parts["learner"].facts["updates"] > 0
+
+
 def test_a_second_signal_ends_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with training(tmp_path / "run", steps=1_000_000) as run:
         run.await_all()
@@ -319,3 +354,20 @@ def test_a_port_that_is_in_use_is_refused(tmp_path: Path) -> None:
             assert run.wait() in (1, 2)
             assert f"{place} is in use: end the process that listens there, or choose another port" in run.complained
             assert "Traceback" not in run.complained
+
+
+@pytest.mark.slow
+def test_a_full_disk_does_not_end_a_run_of_many_processes(small_disk: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.symlink_to(small_disk / "run")
+    (small_disk / "run").mkdir()
+    with training(path, steps=1_000_000) as run:
+        run.eventually(lambda: list_checkpoints(run.directory.checkpoints))
+        fill(small_disk / "filler")
+        run.eventually(lambda: "could not be written; the last one is kept" in run.said)
+        t = run.stats()["t"]
+        run.await_t(t + 500)
+        (small_disk / "filler").unlink()
+        run.eventually(lambda: last_checkpoint(run.directory).t > t)
+        assert run.end(signal.SIGINT) == 130
+    restored(run.directory, last_checkpoint(run.directory))
