@@ -81,8 +81,9 @@ def _run(parsed: argparse.Namespace) -> int:
     from dpsr_apex.run.run_directory import RunDirectoryError
     from dpsr_apex.run.supervisor import RunFailed
     from dpsr_apex.run.video import VideoError
+    from dpsr_apex.wire.addresses import BadAddress
     from dpsr_apex.wire.keys import BadKeyFile
-    from dpsr_apex.wire.sockets import BadAddress, BindError
+    from dpsr_apex.wire.sockets import BindError
 
     wrong_input = (ConfigError, UnusableEnvironment, RunDirectoryError, DamagedCheckpoint, VideoError)
     try:
@@ -228,7 +229,7 @@ def _train(given: argparse.Namespace) -> int:
     from dpsr_apex.config_files import load_config
     from dpsr_apex.run.run_directory import RunDirectory, default_path
     from dpsr_apex.run.supervisor import room_for_actors
-    from dpsr_apex.wire.sockets import parse_address
+    from dpsr_apex.wire.addresses import parse_address
 
     flags = {
         "replay.method": given.method,
@@ -258,7 +259,7 @@ def _resume(given: argparse.Namespace) -> int:
     RunDirectory.open(given.run_dir)
 
     from dpsr_apex.run.commands import resume
-    from dpsr_apex.wire.sockets import parse_address
+    from dpsr_apex.wire.addresses import parse_address
 
     return resume(given.run_dir, given.steps, given.checkpoint, given.actors, parse_address(given.bind))
 
@@ -276,7 +277,7 @@ def _replay(given: argparse.Namespace) -> int:
 
     from dpsr_apex.processes.replay import run_replay
     from dpsr_apex.run.run_directory import RunDirectory, write_config
-    from dpsr_apex.wire.sockets import parse_address
+    from dpsr_apex.wire.addresses import parse_address
 
     bind = parse_address(given.bind)
     if given.config is None:
@@ -294,7 +295,7 @@ def _learner(given: argparse.Namespace) -> int:
     address = _join_as_process(given)
 
     from dpsr_apex.processes.learner import run_learner
-    from dpsr_apex.wire.sockets import parse_address
+    from dpsr_apex.wire.addresses import parse_address
 
     return run_learner(address, parse_address(given.bind), given.threads, given.device)
 
@@ -322,8 +323,8 @@ def _join_as_process(given: argparse.Namespace) -> Address:
     _begin_process(given)
 
     from dpsr_apex.processes.link import Address
+    from dpsr_apex.wire.addresses import parse_address
     from dpsr_apex.wire.keys import load_client_keys
-    from dpsr_apex.wire.sockets import parse_address
 
     return Address(parse_address(given.connect), load_client_keys(given.key) if given.key else None)
 

@@ -27,6 +27,7 @@ from dpsr_apex.roles.build import TRAINING, build_agent, build_env, seeds
 from dpsr_apex.roles.learner import Learner
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.state import State
+from dpsr_apex.wire.addresses import is_loopback, own_host, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.keys import ServerKeys
 from dpsr_apex.wire.messages import (
@@ -41,7 +42,7 @@ from dpsr_apex.wire.messages import (
     WeightsRequest,
     Welcome,
 )
-from dpsr_apex.wire.sockets import Server, is_loopback, make_keypair, own_host, wait, with_host
+from dpsr_apex.wire.sockets import Server, make_keypair, wait
 from dpsr_apex.wire.waker import Waker
 
 IDLE_SECONDS = 0.1

@@ -7,9 +7,9 @@ import sys
 
 from dpsr_apex.processes.link import Address, RefusedByReplay, ask
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
+from dpsr_apex.wire.addresses import is_loopback, with_host
 from dpsr_apex.wire.keys import load_client_keys
 from dpsr_apex.wire.messages import Refused, SetRate, Stats
-from dpsr_apex.wire.sockets import is_loopback, with_host
 
 ANSWER_SECONDS = 5.0
 

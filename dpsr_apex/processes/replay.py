@@ -32,10 +32,11 @@ from dpsr_apex.run.journal import Journal, passed
 from dpsr_apex.run.metrics import read_metrics, truncate_after
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.state import State
+from dpsr_apex.wire.addresses import is_loopback
 from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
 from dpsr_apex.wire.keys import load_server_keys, make_keys
 from dpsr_apex.wire.messages import LearnerState, Message
-from dpsr_apex.wire.sockets import Received, Server, is_loopback, wait
+from dpsr_apex.wire.sockets import Received, Server, wait
 
 TICK_SECONDS = 0.1
 AT_ONCE = 256  # messages taken before the clock is looked at

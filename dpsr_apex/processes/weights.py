@@ -11,10 +11,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from dpsr_apex.processes.link import Address
+from dpsr_apex.wire.addresses import BadAddress, host_of, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.keys import ClientKeys
 from dpsr_apex.wire.messages import Weights, WeightsRequest
-from dpsr_apex.wire.sockets import BadAddress, Client, host_of, with_host
+from dpsr_apex.wire.sockets import Client
 
 UNKNOWN = -1  # a version that no learner has
 ANSWER_SECONDS = 10.0  # then the question is asked again, over a new socket

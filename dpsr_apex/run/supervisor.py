@@ -25,10 +25,11 @@ from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.live import LiveView
 from dpsr_apex.run.metrics import Row, read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.wire.addresses import host_of, is_loopback, port_of, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.keys import load_client_keys
 from dpsr_apex.wire.messages import Gone, Message, Stats, StatsRequest
-from dpsr_apex.wire.sockets import Client, host_of, is_loopback, port_of, wait, with_host
+from dpsr_apex.wire.sockets import Client, wait
 
 LOOK_SECONDS = 0.25
 START_SECONDS = 60.0  # for the replay to listen

@@ -8,10 +8,8 @@ A socket belongs to the thread that made it.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import math
-import re
 import secrets
 import socket as tcp
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
+from dpsr_apex.wire.addresses import BadAddress, host_and_port, host_of, is_ipv6, is_loopback, resolved
 from dpsr_apex.wire.codec import MAX_FRAME, MAX_PARTS, Frame
 
 if TYPE_CHECKING:
@@ -36,60 +35,8 @@ LONGEST_WAIT = 3_600.0  # seconds
 _log = logging.getLogger(__name__)
 
 
-class BadAddress(ValueError):
-    """Not an address that can be talked to, and why."""
-
-
 class BindError(Exception):
     """A server cannot listen there: why, and what to do."""
-
-
-# Addresses and keys.
-
-
-def parse_address(text: str) -> str:
-    """`HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, as an endpoint."""
-    endpoint = f"tcp://{text.strip()}"
-    _host_and_port(endpoint)
-    return endpoint
-
-
-def is_loopback(endpoint: str) -> bool:
-    """Whether only this machine can reach it; not so for a name that cannot be resolved."""
-    try:
-        host, _ = _host_and_port(_resolved(endpoint))
-    except BadAddress:
-        return False
-    return ipaddress.ip_address(host).is_loopback
-
-
-def host_of(endpoint: str) -> str:
-    """The host of an endpoint, an IPv6 address in brackets."""
-    _host_and_port(endpoint)
-    return endpoint.removeprefix("tcp://").rpartition(":")[0]
-
-
-def port_of(endpoint: str) -> int:
-    """The port of an endpoint."""
-    return _host_and_port(endpoint)[1]
-
-
-def with_host(endpoint: str, host: str) -> str:
-    """The endpoint; one that stands for every address of its machine is given this host instead."""
-    return f"tcp://{host}:{port_of(endpoint)}" if host_of(endpoint) in ("0.0.0.0", "[::]") else endpoint
-
-
-def own_host(towards: str) -> str:
-    """The host by which this machine is known on its way to an endpoint; BadAddress when there is no way."""
-    host, port = _host_and_port(_resolved(towards))
-    family = tcp.AF_INET6 if _is_ipv6(towards) else tcp.AF_INET
-    try:
-        with tcp.socket(family, tcp.SOCK_DGRAM) as probe:
-            probe.connect((host, port))  # nothing is sent
-            own = str(probe.getsockname()[0])
-    except OSError as error:
-        raise BadAddress(f"there is no way to {towards}: {error.strerror}") from error
-    return f"[{own}]" if _is_ipv6(towards) else own
 
 
 def make_keypair() -> tuple[bytes, bytes]:
@@ -103,52 +50,6 @@ def public_key_of(secret: bytes) -> bytes:
         return zmq.curve_public(secret)
     except (zmq.ZMQError, ValueError, TypeError) as error:
         raise ValueError("this is no secret key") from error
-
-
-_ENDPOINT = re.compile(
-    r"tcp://(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})"
-)
-
-
-def _host_and_port(endpoint: str) -> tuple[str, int]:
-    match = _ENDPOINT.fullmatch(endpoint)
-    if match is None:
-        raise BadAddress(
-            f"{endpoint.removeprefix('tcp://')!r} is no address: write HOST:PORT, for example 127.0.0.1:5555, "
-            "replay.example:5555 or [::1]:5555"
-        )
-    host, port = match["ipv6"] or match["name"], int(match["port"])
-    if match["ipv6"]:
-        _check_ipv6(host)
-    if port > 65_535:
-        raise BadAddress(f"{port} is no port: the greatest is 65535")
-    return host, port
-
-
-def _check_ipv6(host: str) -> None:
-    try:
-        ipaddress.IPv6Address(host)
-    except ValueError:
-        raise BadAddress(f"[{host}] is no IPv6 address") from None
-
-
-def _resolved(endpoint: str) -> str:
-    """The endpoint with a number in place of a name."""
-    host, port = _host_and_port(endpoint)
-    if _is_ipv6(endpoint):
-        return endpoint
-    try:
-        found = tcp.getaddrinfo(host, port, family=tcp.AF_INET, type=tcp.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise BadAddress(f"{host} cannot be resolved: {error}") from error
-    return f"tcp://{found[0][4][0]}:{port}"
-
-
-def _is_ipv6(endpoint: str) -> bool:
-    return "[" in endpoint
-
-
-# Sockets.
 
 
 class Received(NamedTuple):
@@ -221,7 +122,7 @@ class Client:
     """
 
     def __init__(self, endpoint: str, keys: ClientKeys | None = None) -> None:
-        _host_and_port(endpoint)
+        host_and_port(endpoint)
         self._context = zmq.Context()
         self._socket = _tuned(self._context, zmq.DEALER, endpoint)
         self._socket.set(zmq.ROUTING_ID, b"c" + secrets.token_bytes(15))  # may not start with a zero
@@ -272,7 +173,7 @@ def wait(sockets: Sequence[Pollable], seconds: float) -> None:
 
 def _place_to_bind(endpoint: str, keys: ServerKeys | None) -> str:
     try:
-        place = _resolved(endpoint)
+        place = resolved(endpoint)
     except BadAddress as error:
         raise BindError(f"cannot listen at {endpoint}: {error}") from error
     if keys is None and not is_loopback(place):
@@ -295,7 +196,7 @@ def _why_not(endpoint: str, error: zmq.ZMQError) -> str:
 def _tuned(context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
     options = {
-        zmq.IPV6: int(_is_ipv6(endpoint)),  # else a name could mean an address at which nobody listens
+        zmq.IPV6: int(is_ipv6(endpoint)),  # else a name could mean an address at which nobody listens
         zmq.SNDHWM: QUEUE,
         zmq.RCVHWM: QUEUE,
         zmq.MAXMSGSIZE: MAX_FRAME,

@@ -24,6 +24,7 @@ from dpsr_apex.processes.link import Address, ReplayLost, request_to_join
 from dpsr_apex.processes.weights import squeeze_weights
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.replay.transitions import Stack
+from dpsr_apex.wire.addresses import port_of
 from dpsr_apex.wire.codec import MAX_FRAME, MAX_PARTS, PROTOCOL, Frame, decode, encode
 from dpsr_apex.wire.messages import (
     Acknowledged,
@@ -49,7 +50,7 @@ from dpsr_apex.wire.messages import (
     Terms,
     Welcome,
 )
-from dpsr_apex.wire.sockets import Server, port_of, wait
+from dpsr_apex.wire.sockets import Server, wait
 from tests.system.members import Head, Member, Started, SyntheticLearner, Visitor, candidates, serving, started
 from tests.system.runs import PATIENCE, eventually, last_checkpoint, restored
 from tests.unit.wire.examples import EXAMPLES, walk

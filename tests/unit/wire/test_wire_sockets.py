@@ -12,24 +12,10 @@ from typing import Any, TypeVar
 import pytest
 
 from dpsr_apex.wire import sockets
+from dpsr_apex.wire.addresses import BadAddress, host_of, is_loopback, own_host, parse_address, port_of, with_host
 from dpsr_apex.wire.codec import MAX_PARTS, Frame, decode, encode
 from dpsr_apex.wire.keys import ClientKeys, ServerKeys
-from dpsr_apex.wire.sockets import (
-    BadAddress,
-    BindError,
-    Client,
-    Received,
-    Server,
-    host_of,
-    is_loopback,
-    make_keypair,
-    own_host,
-    parse_address,
-    port_of,
-    public_key_of,
-    wait,
-    with_host,
-)
+from dpsr_apex.wire.sockets import BindError, Client, Received, Server, make_keypair, public_key_of, wait
 from tests.unit.wire.examples import ALL, assert_same
 
 HERE = "tcp://127.0.0.1:0"
