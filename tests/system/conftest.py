@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("tests.system.runs")
+
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:

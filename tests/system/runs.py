@@ -176,8 +176,10 @@ class Run:
         """The first stats at clock t or later."""
         return self.await_stats(lambda stats: stats["t"] >= t)
 
-    def await_all(self, actors: int = 2) -> dict[str, Any]:
-        """The first stats with everybody in the run, and the learner at work."""
+    def await_all(self) -> dict[str, Any]:
+        """The first stats with all actors in the run, and the learner at work."""
+        self.eventually(self.directory.config.exists)
+        actors = load_config(self.directory.config).system.actors
         return self.await_stats(lambda stats: len(stats["actors"]) == actors and stats["rate"]["batches"] > 0)
 
     def end(self, number: signal.Signals) -> int:
@@ -225,7 +227,7 @@ def running(path: Path, *arguments: str | Path) -> Iterator[Run]:
 
 @contextmanager
 def training(
-    path: Path, *settings: str, steps: int = 2_000, actors: int = 2, config: str = "cartpole", bind: str = "127.0.0.1:0"
+    path: Path, *settings: str, steps: int = 2_000, actors: int = 1, config: str = "cartpole", bind: str = "127.0.0.1:0"
 ) -> Iterator[Run]:
     """A new small run with these settings besides."""
     options = ["--actors", str(actors), "--steps", str(steps), "--bind", bind, "--run-dir", str(path)]
@@ -250,9 +252,9 @@ def restored(directory: RunDirectory, checkpoint: Checkpoint) -> DpsrReplay:
     return replay
 
 
-def sent_by_actors(run: Run, actors: int = 2) -> int:
+def sent_by_actors(run: Run) -> int:
     """Transitions that they have sent, by the last words of each of them; one that was killed has none."""
-    logs = [run.log(f"actor-{index}") for index in range(actors)]
+    logs = [path.read_text() for path in run.directory.logs.glob("actor-*.log")]
     return sum(int(count) for log in logs for count in re.findall(r"(\d+) transitions sent", log))
 
 

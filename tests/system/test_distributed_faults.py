@@ -58,7 +58,7 @@ def await_join(run: Run, name: str, joined: int) -> None:
 
 def test_what_an_actor_was_killed_over_is_done_by_others_and_it_comes_back_in_its_place(tmp_path: Path) -> None:
     patient = ("system.lease=60", "system.recycle_deadline=60")  # nothing but the supervisor tells of the death
-    with training(tmp_path / "run", *patient, steps=STEPS) as run:
+    with training(tmp_path / "run", *patient, steps=STEPS, actors=2) as run:
         run.await_stats(lambda stats: len(stats["actors"]) == 2 and stats["replay"]["rounds_closed"])
         run.hold()
         joined = len(places(run, "actor-1"))
@@ -80,7 +80,7 @@ def test_what_an_actor_was_killed_over_is_done_by_others_and_it_comes_back_in_it
 @pytest.mark.slow
 def test_actors_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    with training(tmp_path / "run", steps=3_000) as run:
+    with training(tmp_path / "run", steps=3_000, actors=2) as run:
         t = run.await_all()["t"]
         for name in ("actor-0", "actor-1", "actor-0"):
             t = run.await_t(t + int(rng.integers(50, 300)))["t"]
@@ -164,7 +164,7 @@ def test_a_replay_that_was_killed_while_a_copy_of_it_saves_does_not_wait_for_tha
 
 @pytest.mark.slow
 def test_everybody_comes_back_to_a_replay_that_stood_still_for_longer_than_a_lease(tmp_path: Path) -> None:
-    with training(tmp_path / "run", "system.lease=3", steps=STEPS) as run:
+    with training(tmp_path / "run", "system.lease=3", steps=STEPS, actors=2) as run:
         run.await_t(600)
         replay = run.await_child("replay")
         os.kill(replay.pid, signal.SIGSTOP)
@@ -179,7 +179,7 @@ def test_everybody_comes_back_to_a_replay_that_stood_still_for_longer_than_a_lea
 
 @pytest.mark.slow
 def test_an_evaluator_that_was_killed_in_the_last_evaluation_plays_it_again(tmp_path: Path) -> None:
-    with training(tmp_path / "run", "evaluation.episodes=40", steps=1_000) as run:
+    with training(tmp_path / "run", "evaluation.episodes=40", steps=700) as run:
         run.await_t(500)
         run.hold()
         run.eventually(lambda: "the last evaluation is being played" in run.said)
@@ -187,7 +187,7 @@ def test_an_evaluator_that_was_killed_in_the_last_evaluation_plays_it_again(tmp_
         kill(victim)
         run.await_another(victim)
         run.release()
-        assert_finished(run, 1_000)
+        assert_finished(run, 700)
         assert "evaluator was killed by SIGKILL" in run.said
 
 
@@ -238,7 +238,7 @@ def test_a_run_that_is_going_on_cannot_be_resumed_and_does_not_notice(tmp_path: 
 
 def memory(run: Run) -> dict[str, int]:
     """Bytes that those processes take which a stopped learner could fill up."""
-    return {name: run.await_child(name).resident_bytes for name in ("replay", "actor-0", "actor-1")}
+    return {name: run.await_child(name).resident_bytes for name in ("replay", "actor-0")}
 
 
 def assert_bounded(run: Run, before: dict[str, int]) -> None:
@@ -286,7 +286,9 @@ def test_in_free_running_nobody_waits_for_a_learner_that_stands_still(tmp_path: 
     restored(run.directory, last_checkpoint(run.directory))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_and_ends_everything(number: signal.Signals, code: int, tmp_path: Path) -> None:
     with training(tmp_path / "run", steps=1_000_000) as run:
         t = run.await_all()["t"]
@@ -300,7 +302,7 @@ def test_a_signal_saves_and_ends_everything(number: signal.Signals, code: int, t
 
 def test_a_signal_before_anybody_has_joined_ends_everything(tmp_path: Path) -> None:
     with training(tmp_path / "run") as run:
-        run.await_child("actor-1")
+        run.await_child("actor-0")
         assert (run.end(signal.SIGINT), run.complained) == (130, "")
         assert "Stopped before there was anything to save" in run.said
 
@@ -316,6 +318,7 @@ def test_a_signal_does_not_wait_for_a_learner_that_stands_still(tmp_path: Path) 
     assert last_checkpoint(run.directory).parts["learner"].facts["updates"] > 0
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with training(tmp_path / "run", steps=1_000_000) as run:
         run.await_all()
@@ -340,8 +343,8 @@ def test_a_learner_that_always_dies_ends_the_run_with_its_last_words(tmp_path: P
 def test_a_run_whose_actors_all_die_too_often_ends_with_their_first_traceback(tmp_path: Path) -> None:
     with training(tmp_path / "run", "env.name=tasks:Fragile") as run:
         assert run.wait() == 1
-        assert run.said.count("RuntimeError: the pole is broken") == 2
-        assert run.said.count("died 5 times in a row and is given up") == 2
+        assert run.said.count("RuntimeError: the pole is broken") == 1
+        assert "actor-0 died 5 times in a row and is given up" in run.said
         assert "Every actor died too often" in run.complained
 
 

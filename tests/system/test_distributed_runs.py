@@ -42,7 +42,7 @@ STEPS = 2_000
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A small run that has ended; not to be changed."""
-    with training(tmp_path_factory.mktemp("finished") / "run", steps=STEPS) as run:
+    with training(tmp_path_factory.mktemp("finished") / "run", steps=STEPS, actors=2) as run:
         assert_finished(run, STEPS)
     return run
 
@@ -83,8 +83,8 @@ def test_the_rate_can_be_changed_while_a_run_goes_on(tmp_path: Path) -> None:
         assert (after["t"] - before["t"]) / updates == pytest.approx(16, rel=0.1)  # chunks and what was owed before
         run.hold()
         run.await_stats(lambda stats: "The learner waits for transitions: the next batch" in (stats["waiting"] or ""))
-        t = set_rate(run, 0)["t"]
-        assert f"0 transitions per update from t = {t:,} on (0: free running)" in str(run.stats()["notes"])
+        set_rate(run, 0)
+        assert any(text.endswith(" on (0: free running)") for _, text in run.stats()["notes"])
         assert run.end(signal.SIGINT) == 130
 
 
@@ -197,7 +197,7 @@ def test_who_has_the_key_may_join_and_leave_and_nobody_else_may_join(tmp_path: P
             said = friend.communicate(timeout=PATIENCE)[1]
             assert friend.returncode == 143
             assert " 0 of them not acknowledged" in said
-            run.await_stats(lambda stats: len(stats["actors"]) == 2)
+            run.await_stats(lambda stats: len(stats["actors"]) == 1)
             said = stranger.communicate(timeout=PATIENCE)[1]
             assert stranger.returncode == 1
             assert f"Nothing answers at tcp://{place}" in said
@@ -231,7 +231,7 @@ def test_breakout_is_recycled_by_its_actors(tmp_path: Path) -> None:
         *("env.name=Breakout", "learner.steps_per_update=16", "learner.batch_size=8", "replay.recycle_period=100"),
         *("evaluation.episodes=1", "evaluation.max_steps=30", "run.checkpoint_period=1000"),
     )
-    with training(tmp_path / "run", *settings, steps=2_000, config="breakout_short") as run:
+    with training(tmp_path / "run", *settings, steps=2_000, actors=2, config="breakout_short") as run:
         row = assert_finished(run, 2_000)
         traffic = assert_counters_add_up(run.directory, 2_000)
         assert sent_by_actors(run) == traffic["sent"] == traffic["received"]
