@@ -89,6 +89,7 @@ class ReplayProcess:
             finished = self._service.finished
             self._end("the run is finished" if finished else "the run was stopped", finished)
         self._server.close()
+        self._run.connection.unlink(missing_ok=True)
         log.info("%s at t = %d", "finished" if finished else "stopped", self._service.t)
         return 0
 
