@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,13 +61,20 @@ def new_run(path: Path, *settings: str) -> RunDirectory:
 
 
 class Started:
-    """A command in a process of its own, and the file that it prints into."""
+    """A process, and the file that it prints into."""
 
-    def __init__(self, output: Path, *arguments: str | Path, before: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        output: Path,
+        command: Sequence[str | Path],
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._output = output
-        command = [*before, str(COMMAND), *map(str, arguments)]
         with output.open("ab") as stream:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+            self.process = subprocess.Popen(
+                command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+            )
 
     @property
     def said(self) -> str:
@@ -82,14 +90,16 @@ class Started:
     def runs(self) -> bool:
         return self.process.poll() is None
 
-    def await_words(self, words: str) -> None:
-        """Wait until it has printed them."""
+    def await_words(self, pattern: str) -> str:
+        """The first words that match; waits until it has printed them."""
 
-        def has_said() -> bool:
-            assert words in self.said or self.runs, f"it ended with {self.process.returncode}: {self.said}"
-            return words in self.said
+        def words() -> str | None:
+            runs = self.runs
+            found = re.search(pattern, self.said)
+            assert found or runs, f"it ended with {self.process.returncode}: {self.said}"
+            return found[0] if found else None
 
-        eventually(has_said)
+        return eventually(words)
 
     def wait(self) -> int:
         """Its exit code."""
@@ -107,9 +117,11 @@ class Started:
 
 
 @contextmanager
-def started(output: Path, *arguments: str | Path, before: Sequence[str] = ()) -> Iterator[Started]:
-    """A command that is killed in the end, if it still runs. What stands in `before` starts it."""
-    command = Started(output, *arguments, before=before)
+def started(
+    output: Path, *arguments: str | Path, before: Sequence[str] = (), cwd: Path | None = None
+) -> Iterator[Started]:
+    """`dpsr-apex` with these arguments, killed in the end if it still runs. What stands in `before` starts it."""
+    command = Started(output, [*before, COMMAND, *arguments], cwd)
     try:
         yield command
     finally:
@@ -119,10 +131,10 @@ def started(output: Path, *arguments: str | Path, before: Sequence[str] = ()) ->
 class Head(Started):
     """`dpsr-apex replay` for a run directory."""
 
-    def __init__(self, run: RunDirectory, bind: str, before: Sequence[str] = ()) -> None:
+    def __init__(self, run: RunDirectory, bind: str) -> None:
         self.run = run
         run.connection.unlink(missing_ok=True)
-        super().__init__(run.logs / "replay.log", "replay", "--run-dir", run.path, "--bind", bind, before=before)
+        super().__init__(run.logs / "replay.log", [COMMAND, "replay", "--run-dir", run.path, "--bind", bind])
 
     def await_ready(self) -> None:
         """Wait until it listens."""
@@ -157,9 +169,9 @@ class Head(Started):
 
 
 @contextmanager
-def serving(path: Path, *settings: str, bind: str = "127.0.0.1:0", before: Sequence[str] = ()) -> Iterator[Head]:
-    """The head of a new run, or of the one that is there."""
-    head = Head(RunDirectory(path) if path.exists() else new_run(path, *settings), bind, before)
+def serving(path: Path, *settings: str, bind: str = "127.0.0.1:0") -> Iterator[Head]:
+    """The head of a new run."""
+    head = Head(new_run(path, *settings), bind)
     try:
         head.await_ready()
         yield head
