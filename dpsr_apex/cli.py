@@ -20,6 +20,9 @@ from dpsr_apex.config import Method
 if TYPE_CHECKING:
     from dpsr_apex.processes.link import Address
 
+LEAVE_SECONDS = 9.0  # for a process whose supervisor is gone to leave
+WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
+
 EXAMPLES = """examples:
   dpsr-apex train cartpole --actors 2
   dpsr-apex train --help
@@ -273,7 +276,7 @@ def _actor(given: argparse.Namespace) -> int:
 
 
 def _replay(given: argparse.Namespace) -> int:
-    _begin_process(given)
+    _begin_process(given, WRITE_SECONDS)
 
     from dpsr_apex.processes.replay import run_replay
     from dpsr_apex.run.run_directory import RunDirectory, write_config
@@ -320,23 +323,31 @@ def _rate(given: argparse.Namespace) -> int:
 
 def _join_as_process(given: argparse.Namespace) -> Address:
     """Where the head of the run is."""
-    _begin_process(given)
+    _begin_process(given, LEAVE_SECONDS)
 
+    from dpsr_apex.config import ConfigError
     from dpsr_apex.processes.link import Address
-    from dpsr_apex.wire.addresses import parse_address
+    from dpsr_apex.wire.addresses import is_loopback, parse_address
     from dpsr_apex.wire.keys import load_client_keys
 
-    return Address(parse_address(given.connect), load_client_keys(given.key) if given.key else None)
+    endpoint = parse_address(given.connect)
+    if given.key is None and not is_loopback(endpoint):
+        # The head tells what to run: off this machine it must prove by its key that it is the head.
+        raise ConfigError(f"--connect {given.connect}: another machine asks for --key FILE, a copy of its client.key")
+    return Address(endpoint, load_client_keys(given.key) if given.key else None)
 
 
-def _begin_process(given: argparse.Namespace) -> None:
-    """What every process of a run does first: its log goes to standard error, where a supervisor catches it."""
+def _begin_process(given: argparse.Namespace, seconds: float) -> None:
+    """What every process of a run does first: its log goes to standard error, where a supervisor catches it.
+
+    Without its supervisor it is given so many seconds to leave.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     faulthandler.enable()
     if given.lifeline:
         from dpsr_apex.processes.lifeline import hold_lifeline
 
-        hold_lifeline()
+        hold_lifeline(seconds)
 
 
 def _eval(given: argparse.Namespace) -> int:

@@ -69,7 +69,10 @@ def _from_module(name: str, arguments: dict[str, Any]) -> Environment:
     module = importlib.import_module(module_name)
     if not hasattr(module, class_name):
         raise ImportError(f"{module_name} has no {class_name}")
-    made: Environment = getattr(module, class_name)(**arguments)
-    if not all(hasattr(made, name) for name in ("observation_space", "action_space", "reset", "step")):
+    kind = getattr(module, class_name)
+    # Looked at before it is called: the name may come from the head of a run on another machine.
+    is_environment = isinstance(kind, type) and all(hasattr(kind, method) for method in ("reset", "step"))
+    made: Environment | None = kind(**arguments) if is_environment else None
+    if made is None or not all(hasattr(made, space) for space in ("observation_space", "action_space")):
         raise TypeError(f"{class_name} is not a Gymnasium environment")
     return made

@@ -79,6 +79,7 @@ class ActorProcess:
         self._link = Link(address, request._replace(environment=envs[0].description), config.system.lease)
         self._weights = WeightsClient(agent, address)
         self._asked_steps = -config.system.weights_period  # steps done when weights were last asked for
+        self._actors = 1  # for whom the ladder was last climbed
         self._steps = 0
         self._waiting = Waiting()
         self._inserts: list[Insert] = []  # not yet enough for a chunk
@@ -114,6 +115,9 @@ class ActorProcess:
         for message in self._link.receive():
             self._handle(message)
         self._link.keep()
+        if self._link.welcome is not None and self._link.actors != self._actors:
+            self._actors = self._link.actors
+            self._actor.stand_on(self._link.welcome.place, self._actors)
         self._weights.follow(self._link.weights)
         self._weights.receive()
         if self._weights.t is None or self._steps - self._asked_steps >= self._config.system.weights_period:
@@ -126,6 +130,7 @@ class ActorProcess:
         match message:
             case Welcome():
                 log.info("joined as actor %d of %d at t = %d", message.place, message.actors, message.t)
+                self._actors = message.actors
                 self._actor.stand_on(message.place, message.actors)
                 self._actor.inserted(Inserted(message.t))
                 self._send_from(message.sequence)

@@ -324,7 +324,8 @@ class Talk(threading.Thread):
             else:
                 waiting.append(message)
         for message in waiting:
-            self._link.send(message)
+            if not self._link.send(message) and isinstance(message, LearnerState):
+                self._to_send.put(message)  # a checkpoint waits for it
 
     def _serve_weights(self) -> None:
         while (received := self._server.receive()) is not None:

@@ -8,17 +8,18 @@ import sys
 import threading
 import time
 
-END_SECONDS = 9.0  # to save and leave
+
+def hold_lifeline(seconds: float) -> None:
+    """End this process when its standard input does, which a supervisor holds open for as long as it lives.
+
+    It is asked to save and leave, and killed if it has not after so many seconds.
+    """
+    threading.Thread(target=_watch, args=(seconds,), name="lifeline", daemon=True).start()
 
 
-def hold_lifeline() -> None:
-    """End this process when its standard input does, which a supervisor holds open for as long as it lives."""
-    threading.Thread(target=_watch, name="lifeline", daemon=True).start()
-
-
-def _watch() -> None:
+def _watch(seconds: float) -> None:
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(END_SECONDS)
+    time.sleep(seconds)
     os._exit(1)

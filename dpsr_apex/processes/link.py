@@ -122,6 +122,7 @@ class Link:
         self.goodbye: Goodbye | None = None
         self.weights: tuple[str, bytes] = ("", b"")  # where the learner serves weights, and its public key
         self.t = 0  # the replay's clock, as last heard
+        self.actors = 1  # in the whole run, planned or there
         self._address = address
         self._lease = lease
         self._client = Client(address.endpoint, address.keys)
@@ -177,11 +178,11 @@ class Link:
         match message:
             case Welcome():
                 self.welcome = message
-                self.t = message.t
+                self.t, self.actors = message.t, message.actors
                 self.weights = (message.weights_endpoint, message.weights_key)
                 return False
             case Alive():
-                self.t = message.t
+                self.t, self.actors = message.t, message.actors
                 self.weights = (message.weights_endpoint, message.weights_key)
             case Stranger():
                 if self.welcome is not None:

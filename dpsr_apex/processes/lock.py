@@ -27,7 +27,7 @@ def serving_alone(run: RunDirectory) -> Iterator[None]:
         os.close(descriptor)
 
 
-def wait_until_free(run: RunDirectory, given_up: Callable[[], bool]) -> bool:
+def wait_until_free(run: RunDirectory, given_up: Callable[[], bool] = lambda: False) -> bool:
     """Whether nobody serves the run, now or soon; False when `given_up` said so first.
 
     RunDirectoryError when somebody does and goes on.

@@ -50,8 +50,8 @@ def run_replay(run: RunDirectory, bind: str) -> int:
     """Serve the run in its directory, new or from its newest checkpoint, until it ends; the exit code."""
     config = load_config(run.config)
     with Interrupt() as interrupt, serving_alone(run):
-        checkpoint = newest_checkpoint(run.checkpoints)
-        return ReplayProcess(config, run, bind, checkpoint).run(interrupt)
+        # Nobody keeps the checkpoint once it is loaded: it is as large as the replay itself.
+        return ReplayProcess(config, run, bind, newest_checkpoint(run.checkpoints)).run(interrupt)
 
 
 class ReplayProcess:
@@ -70,6 +70,7 @@ class ReplayProcess:
         self._save_began = 0.0
         self._ticked = 0.0
         self._states_used = 0  # of those that the learner has sent
+        self._last_asked: int | None = None  # how many had come when the last one of the run was asked for
         if checkpoint:
             self._load(checkpoint)
         went_back = checkpoint is not None or run.metrics.exists()  # to 0 if it died before its first checkpoint
@@ -98,7 +99,22 @@ class ReplayProcess:
         return self._service.server.rate.batches
 
     def _is_over(self, interrupt: Interrupt) -> bool:
-        return interrupt.asked or self._service.finished
+        if not self._service.finished:
+            self._last_asked = None
+        return interrupt.asked or (self._service.finished and self._has_last_state())
+
+    def _has_last_state(self) -> bool:
+        """Whether the learner has told what it is after its last update.
+
+        One that dies before it could is waited for: it comes back with fewer updates, and the rest is owed again.
+        """
+        service = self._service
+        if self._last_asked is not None and service.states_received > self._last_asked:
+            return True
+        if not service.awaiting_state:
+            self._last_asked = service.states_received if service.sessions.learner else None
+            self._send(service.request_save())
+        return False
 
     def _serve(self) -> None:
         """Wait for messages, and answer those that are there."""
@@ -172,10 +188,14 @@ class ReplayProcess:
         with warnings.catch_warnings():
             # Newer Pythons warn of forks beside threads: the copy uses none of the sockets that those threads serve.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._saving = os.fork()
+            self._saved_at = self._service.t
+            try:
+                self._saving = os.fork()
+            except OSError as error:
+                self._service.note(f"No checkpoint at t = {self._saved_at:,}: {error}. The last one is kept.")
+                return
         if self._saving == 0:
             os._exit(self._write_checkpoint_in_copy())
-        self._saved_at = self._service.t
         self._save_began = began
         log.info("saving at t = %d; the service stood still for %.3f s", self._saved_at, time.monotonic() - began)
 
@@ -184,7 +204,9 @@ class ReplayProcess:
             # Above all the sockets: if this process dies, its next life must be able to listen there at once.
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
             os.nice(5)
-            self._write_checkpoint()
+            parent = os.getppid()
+            # A next life goes another way from the last checkpoint on, and must not find this one later.
+            self._write_checkpoint(lambda: os.getppid() == parent)
         except BaseException:
             log.exception("the checkpoint at t = %d could not be written", self._service.t)
             return 1
@@ -201,29 +223,32 @@ class ReplayProcess:
         else:
             log.info("saved t = %d in %.1f s", self._saved_at, time.monotonic() - self._save_began)
 
-    def _write_checkpoint(self) -> Path:
+    def _write_checkpoint(self, still_wanted: Callable[[], bool]) -> Path:
         service = self._service
         parts = {
             "replay": service.save(),
             "learner": _opened(service.learner_state),
             "journal": self._journal.save(),
         }
-        return save_checkpoint(self._run.checkpoints, service.t, parts, self._config.run.checkpoints_kept)
+        kept = self._config.run.checkpoints_kept
+        return save_checkpoint(self._run.checkpoints, service.t, parts, kept, still_wanted)
 
     def _end(self, reason: str, finished: bool) -> None:
         """The learner's last word, everybody's farewell, the last row and the last checkpoint."""
-        if self._saving is not None:
-            os.waitpid(self._saving, 0)
-        self._wait_for_learner()
+        if not finished:
+            self._wait_for_learner()
         self._send(self._service.goodbye(finished, reason))
         self._serve_until(lambda: self._service.everybody_left, FAREWELL_SECONDS)
+        while self._saving is not None:
+            self._serve()
+            self._look_after_saving()
         if self._journal.is_due(self._service.t):
             self._log()
         if not self._service.learner_state.arrays:
-            self._service.note("No checkpoint can be written: the learner never came.")
+            self._service.note("No checkpoint can be written: the learner never gave its state.")
             return
         try:
-            log.info("saved %s", self._write_checkpoint())
+            log.info("saved %s", self._write_checkpoint(lambda: True))
         except OSError as error:
             log.error("the last checkpoint could not be written: %s", error)
             raise
@@ -264,6 +289,8 @@ def _opened(learner: LearnerState) -> State:
     facts = json.loads(learner.facts)
     if not isinstance(facts, dict):
         raise ValueError("its facts are no JSON object")
+    if not isinstance(facts.get("updates"), int):
+        raise ValueError("it does not say how many updates there were")
     return State(facts, inflate_weights(learner.arrays))
 
 

@@ -79,6 +79,8 @@ class ReplayService:
         self.learner_state = LearnerState("", b"")  # the newest; empty if there is none
         self.states_received = 0
         self.awaiting_state = False  # the learner was asked for its state, and neither that nor its end has come
+        self._asked_at: float | None = None  # when that was last asked for, from the next tick on
+        self._learnt_by: int | None = None  # the incarnation of the learner that has all updates so far
         self.notes: deque[tuple[int, str]] = deque(maxlen=100)  # numbered: what a person should read
         self.row: dict[str, Any] = {}  # the newest row of metrics, for the stats; set from outside
         self._goodbye: Goodbye | None = None
@@ -124,7 +126,7 @@ class ReplayService:
         for session in self.sessions.silent(now):
             self.traffic.expired_leases += 1
             self._end(session, f"was silent for {now - session.heard:.1f} s and counts as gone")
-        return self.flow.go_on(now)
+        return self._ask_again(now) + self.flow.go_on(now)
 
     def malformed(self, sender: bytes, reason: str, now: float) -> list[Outgoing]:
         """Something came that is no message; only a member is told so."""
@@ -148,6 +150,18 @@ class ReplayService:
         if learner is None or self.awaiting_state:
             return []
         self.awaiting_state = True
+        self._asked_at = None
+        return [Outgoing(learner.address, SaveRequest())]
+
+    def _ask_again(self, now: float) -> list[Outgoing]:
+        """A link that breaks for a moment loses a question or its answer without a word; a repeat is harmless."""
+        learner = self.sessions.learner
+        if learner is None or not self.awaiting_state:
+            return []
+        if self._asked_at is None or now - self._asked_at < self.config.system.lease / 2:
+            self._asked_at = self._asked_at or now
+            return []
+        self._asked_at = now
         return [Outgoing(learner.address, SaveRequest())]
 
     def goodbye(self, finished: bool, reason: str) -> list[Outgoing]:
@@ -240,7 +254,7 @@ class ReplayService:
         match message:
             case Heartbeat():
                 self.flow.hear_sent(member, message.sent)
-                return [self._goodbye or Alive(self.t, *self._weights)]
+                return [self._goodbye or Alive(self.t, self._actors, *self._weights)]
             case Leave():
                 self.flow.hear_sent(member, message.sent)
                 self._end(member, "left")
@@ -278,6 +292,9 @@ class ReplayService:
         session = self.sessions.enter(join, sender, now, host)
         self.traffic.joins += 1
         self.note(f"{session.title} joined{' again' if known else ''}")
+        if session.role == "learner" and join.incarnation != self._learnt_by:
+            self._learnt_by = join.incarnation
+            self.server.rate.batches = self._updates_kept
         return self._welcome(session, join.sequence)
 
     def _refuse_join(self, join: Join, reason: str, host: str) -> Replies:
@@ -293,12 +310,22 @@ class ReplayService:
 
     def _welcome(self, session: Session, sequence: int) -> Replies:
         expected = self.flow.actor_joined(session, sequence) if session.role == "actor" else 0
-        actors = max(self.config.system.actors or 1, 1)
-        welcome = Welcome(self.server.era, self.t, session.index, actors, expected, *self._weights)
+        welcome = Welcome(self.server.era, self.t, session.index, self._actors, expected, *self._weights)
         if session.role != "learner":
             return [welcome]
         self.flow.learner_joined()
         return [welcome, self.learner_state, *([SaveRequest()] if self.awaiting_state else [])]
+
+    @property
+    def _actors(self) -> int:
+        """How many are planned, or have come if that is more."""
+        places = [actor.index + 1 for actor in self.sessions.actors]
+        return max(self.config.system.actors or 1, *places, 1)
+
+    @property
+    def _updates_kept(self) -> int:
+        """Updates in the state that a new learner goes on from: those that a dead one took along are owed again."""
+        return int(json.loads(self.learner_state.facts)["updates"]) if self.learner_state.facts else 0
 
     def _gone(self, message: Gone) -> Replies:
         if session := self.sessions.named(message.name):

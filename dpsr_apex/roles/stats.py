@@ -18,6 +18,7 @@ def describe_flow(config: Config, flow: Flow) -> dict[str, Any]:
     """The replay, and what went in and out."""
     replay = flow.server.replay
     return {
+        "era": flow.server.era,
         "t": flow.t,
         "total_steps": config.run.total_steps,
         "finished": flow.finished,

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,10 @@ class Checkpoint(NamedTuple):
     parts: dict[str, State]
 
 
+class Unwanted(Exception):
+    """A checkpoint that nobody wants any more once it is written."""
+
+
 class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be used: why, and the newest whole one before it (None where there is none)."""
 
@@ -50,11 +54,18 @@ class DamagedCheckpoint(Exception):
         self.offered = offered
 
 
-def save_checkpoint(folder: Path, t: int, parts: Mapping[str, State], keep: int) -> Path:
+def save_checkpoint(
+    folder: Path,
+    t: int,
+    parts: Mapping[str, State],
+    keep: int,
+    still_wanted: Callable[[], bool] = lambda: True,
+) -> Path:
     """Write a checkpoint into `folder`, then remove all but the newest `keep`; the path of the new one is returned.
 
     An OSError (a full disk) comes out after the half-written files are gone; earlier checkpoints are as they were.
-    A state that cannot be stored is a ValueError or a TypeError, likewise.
+    A state that cannot be stored is a ValueError or a TypeError, likewise. `still_wanted` is asked when all is
+    written; an Unwanted comes out, likewise, if it is not.
     """
     if keep < 1:
         raise ValueError(f"keep = {keep}: at least 1 checkpoint must be kept")
@@ -64,6 +75,8 @@ def save_checkpoint(folder: Path, t: int, parts: Mapping[str, State], keep: int)
     try:
         temporary.mkdir()
         _write_parts(temporary, t, parts)
+        if not still_wanted():
+            raise Unwanted(f"the checkpoint at t = {t} is not wanted any more")
         path = _put_in_place(temporary, folder / f"step_{t:012d}")
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

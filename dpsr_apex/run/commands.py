@@ -17,6 +17,7 @@ from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.check import ensure_reentrant
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.processes.lock import serving_alone, wait_until_free
 from dpsr_apex.roles.build import build_env
 from dpsr_apex.run.checkpoint import (
     Checkpoint,
@@ -49,6 +50,7 @@ def train(config: Config, path: Path, bind: str) -> int:
 def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors: int | None, bind: str) -> int:
     """Continue a run from its newest checkpoint, or from the one given; `total_steps` can make it longer."""
     run = RunDirectory.open(path)
+    wait_until_free(run)
     config = load_config(run.config)
     found = chosen_checkpoint(run, checkpoint)
     if actors is not None and config.system.actors == 0:
@@ -64,6 +66,8 @@ def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors:
         validate(config)
         write_config(config, run)
     discard_after(run.checkpoints, found.t)
+    if config.system.actors:  # the replay loads it by itself, and once in memory is enough
+        found = found._replace(parts={})
     return _run(config, run, found, bind)
 
 
@@ -72,6 +76,7 @@ def continue_or_train(config: Config, path: Path, bind: str) -> int:
     if not path.is_dir() or not any(path.iterdir()):
         return train(config, path, bind)
     run = RunDirectory.open(path)
+    wait_until_free(run)
     there = settings(load_config(run.config))
     differing = [f"{key} = {there[key]!r}" for key, value in settings(config).items() if there[key] != value]
     if differing:
@@ -147,7 +152,7 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind:
             view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To go on: {_command()} resume {run.path}")
         else:
             view.note(f"Stopped before there was anything to save. The config is {run.config}")
-        return interrupt.exit_code
+        return interrupt.exit_code or 1  # it ended by itself before its time
 
 
 def _go_on(
@@ -162,8 +167,9 @@ def _go_on(
     if config.system.actors == 0:
         from dpsr_apex.run.training import Training
 
-        training = Training(config, run, view, checkpoint)
-        training.run(interrupt)
+        with serving_alone(run):
+            training = Training(config, run, view, checkpoint)
+            training.run(interrupt)
         return training.finished
     finished = Supervisor(config, run, view, bind).run(interrupt)
     draw_run(config, run)

@@ -32,7 +32,6 @@ from dpsr_apex.wire.messages import Gone, Message, Stats, StatsRequest
 from dpsr_apex.wire.sockets import Client, wait
 
 LOOK_SECONDS = 0.25
-START_SECONDS = 60.0  # for the replay to listen
 END_SECONDS = 9.0  # for everybody to leave when the run is stopped
 LEAVE_SECONDS = 1.0  # for those whom the replay has told to leave
 WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
@@ -76,6 +75,8 @@ class Supervisor:
         self._children: list[Child] = []
         self._client: Client | None = None
         self._stats: dict[str, Any] = {}
+        self._told_at = time.monotonic()
+        self._era: int | None = None  # which life of the replay `_noted` counts the notes of
         self._noted = 0
         self._evaluations = len(read_metrics(run.evaluations))
         self._row_t = -1
@@ -142,11 +143,12 @@ class Supervisor:
 
     def _wait_for_replay(self, interrupt: Interrupt) -> str | None:
         """Where it listens; None when the run was interrupted before it did."""
-        deadline = time.monotonic() + START_SECONDS
         while not self._run.connection.exists():
             if interrupt.asked:
                 return None
-            if not self._replay.runs or time.monotonic() > deadline:
+            if still := self._watch.look((0, 0), time.monotonic()):
+                self._view.note(f"Waiting for the replay to load its checkpoint, for {still:.0f} s now")
+            if not self._replay.runs:
                 raise RunFailed(f"The replay's process did not start:\n{self._replay.last_words()}")
             time.sleep(0.02)
         endpoint: str = json.loads(self._run.connection.read_text(encoding="ascii"))["endpoint"]
@@ -213,13 +215,19 @@ class Supervisor:
         self._show_evaluations()
         t, batches = (self._stats["t"], self._stats["rate"]["batches"]) if self._stats else (0, 0)
         if still := self._watch.look((t, batches), time.monotonic()):
+            silent = time.monotonic() - self._told_at
             why = self._stats.get("waiting") or "Nobody says that they wait."
+            if silent > STILL_SECONDS / 2:
+                why = f"The replay has not answered for {silent:.0f} s."
             self._view.note(f"Nothing has moved for {still:.0f} s at t = {t:,}. {why}")
 
     def _take(self, message: Message) -> None:
         if not isinstance(message, Stats):
             return
         self._stats = json.loads(message.facts)
+        self._told_at = time.monotonic()
+        if self._stats["era"] != self._era:  # another life of the replay numbers its notes anew
+            self._era, self._noted = self._stats["era"], 0
         for number, text in self._stats["notes"]:
             if number > self._noted:
                 self._noted = number

@@ -112,7 +112,7 @@ class Welcome(NamedTuple):
     era: int
     t: int
     place: int  # of an actor among the actors, from 0; -1 for others
-    actors: int  # so many are planned, for the ladder of exploration
+    actors: int
     sequence: int  # of an actor: the next chunk that the replay expects
     weights_endpoint: str  # empty while there is no learner
     weights_key: bytes
@@ -138,6 +138,7 @@ class Alive(NamedTuple):
     """replay -> member, in answer: so am I."""
 
     t: int
+    actors: int  # so many are planned or have come, for the ladder of exploration
     weights_endpoint: str
     weights_key: bytes
 

@@ -269,7 +269,7 @@ def test_a_learner_asks_again_for_a_state_that_was_lost_on_its_way(tmp_path: Pat
                 joins += 1
                 replies = [Welcome(0, 0, -1, 1, 0, "", b""), *([LearnerState("", b"")] if joins > 1 else [])]
             case Heartbeat():
-                replies = [Alive(0, "", b"")]
+                replies = [Alive(0, 1, "", b"")]
             case SampleRequest():
                 break
         for reply in replies:

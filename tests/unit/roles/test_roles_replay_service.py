@@ -63,7 +63,7 @@ from tests.unit.roles.watched_service import (
         ("learner-0", chunk(0)),
         ("learner-0", Recycled(ERA, 0, EMPTY, transitions(0), np.zeros(0), EMPTY)),
         ("evaluator-0", chunk(0)),
-        ("actor-0", Alive(0, "", b"")),
+        ("actor-0", Alive(0, 1, "", b"")),
         ("actor-0", Stranger()),
         ("learner-0", WeightsRequest(0, 0)),
     ],
@@ -354,3 +354,42 @@ def test_saving_ends_open_rounds_and_keeps_their_transitions() -> None:
     assert not replay.flow.dispatch.outstanding()
     assert other.server.replay.check_valid() == (True, "")
     assert other.server.replay.counters == replay.server.replay.counters
+
+
+def test_updates_that_a_dead_learner_took_along_are_owed_again() -> None:
+    replay = service(steps_per_update=1, rate_tolerance=100, learning_starts=8)
+    enter(replay, "actor-0", "learner-0")
+    for number in range(4):
+        replay.handle(b"actor-0", chunk(number), 0.0)
+    for _ in range(5):
+        replay.handle(b"learner-0", SampleRequest(BATCH), 0.0)
+    replay.handle(b"learner-0", LearnerState('{"updates": 2}', b"1"), 0.0)
+    assert replay.server.rate.batches == 5
+    replay.handle(b"same", join("learner-0", "learner"), 0.0)
+    assert replay.server.rate.batches == 5, "the same process has lost nothing"
+    replay.handle(b"x", Gone("learner-0"), 0.0)
+    replay.handle(b"new", join("learner-0", "learner", 2), 0.0)
+    assert replay.server.rate.batches == 2
+
+
+def test_a_state_that_does_not_come_is_asked_for_again() -> None:
+    replay = service()
+    enter(replay, "learner-0")
+    tick_on(replay, 0.0, 0.5)
+    assert [type(out.message) for out in replay.request_save()] == [SaveRequest]
+    asked = []
+    for now in np.arange(0.5, 20.0, 0.5).tolist():
+        replay.handle(b"learner-0", Heartbeat(0), now)
+        asked += only(replay.tick(now), SaveRequest)
+    assert 2 <= len(asked) <= 4, "every half a lease"
+    replay.handle(b"learner-0", LearnerState('{"updates": 0}', b"1"), 20.0)
+    assert not replay.awaiting_state
+    assert not only(replay.tick(30.0), SaveRequest)
+
+
+def test_actors_hear_how_many_they_are_when_more_come_than_planned() -> None:
+    replay = service(actors=2)
+    enter(replay, "actor-0", "actor-1")
+    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 2, "", b"")
+    enter(replay, "actor-2")
+    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 3, "", b"")

@@ -147,10 +147,10 @@ def test_a_learner_gets_the_state_that_is_known() -> None:
         Welcome,
         LearnerState,
     ]
-    replay.handle(b"l", LearnerState("facts", b"arrays"), 0.0)
+    replay.handle(b"l", LearnerState('{"updates": 0}', b"arrays"), 0.0)
     replay.handle(b"x", Gone("learner-0"), 0.0)
     outgoing = replay.handle(b"m", join("learner-0", "learner", 2), 0.0)
-    assert [out.message for out in outgoing[1:]] == [LearnerState("facts", b"arrays")]
+    assert [out.message for out in outgoing[1:]] == [LearnerState('{"updates": 0}', b"arrays")]
     assert not only(replay.handle(b"a", join(), 0.0), LearnerState)
 
 
@@ -161,7 +161,7 @@ def test_a_process_that_joins_again_goes_on_at_its_new_address() -> None:
     replay.handle(b"x", Gone("actor-0"), 0.0)
     enter(replay, "actor-2")
     welcome = reply(replay.handle(b"new", join("actor-1"), 0.0))
-    assert welcome == Welcome(ERA, 5, 1, 1, 0, "", b"")
+    assert welcome == Welcome(ERA, 5, 1, 2, 0, "", b"")
     assert reply(replay.handle(b"actor-1", Heartbeat(0), 0.0)) == Stranger()
     assert replay.handle(b"new", chunk(0, owner=1), 0.0) == [Outgoing(b"new", Acknowledged(1, 10))]
     assert [actor.name for actor in replay.sessions.actors] == ["actor-1", "actor-2"]
@@ -221,9 +221,9 @@ def test_a_heartbeat_is_answered_with_the_clock_and_the_way_to_the_weights() -> 
     replay = service()
     enter(replay, "actor-0")
     replay.handle(b"actor-0", chunk(0), 0.0)
-    assert reply(replay.handle(b"actor-0", Heartbeat(5), 0.0)) == Alive(5, "", b"")
+    assert reply(replay.handle(b"actor-0", Heartbeat(5), 0.0)) == Alive(5, 1, "", b"")
     enter(replay, "learner-0")
-    assert reply(replay.handle(b"actor-0", Heartbeat(5), 0.0)) == Alive(5, "tcp://learner-0", b"")
+    assert reply(replay.handle(b"actor-0", Heartbeat(5), 0.0)) == Alive(5, 1, "tcp://learner-0", b"")
 
 
 @pytest.mark.parametrize("message", [Heartbeat(0), chunk(0), chunk(9), StatsRequest(), WeightsRequest(0, 0)])

@@ -39,7 +39,7 @@ EXAMPLES: list[Message] = [
     messages.Refused("another run"),
     messages.Stranger(),
     messages.Heartbeat(0),
-    messages.Alive(1, "tcp://[::1]:5555", KEY),
+    messages.Alive(1, 3, "tcp://[::1]:5555", KEY),
     messages.Leave(10**12),
     messages.Goodbye(True, ""),
     messages.Gone("actor-3"),
