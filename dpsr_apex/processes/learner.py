@@ -21,6 +21,7 @@ import numpy as np
 from dpsr_apex.agent.dqn import Staged, Update
 from dpsr_apex.config import Config, Device
 from dpsr_apex.config_files import parse_config
+from dpsr_apex.processes.limits import allow_many_connections
 from dpsr_apex.processes.link import Address, Link, ask_terms, request_to_join
 from dpsr_apex.processes.weights import inflate_weights, squeeze_weights
 from dpsr_apex.roles.build import TRAINING, build_agent, build_env, seeds
@@ -74,6 +75,7 @@ def run_learner(address: Address, bind: str, threads: int | None, device: Device
 
     `threads` are there for it where the config names no number; small networks take one all the same.
     """
+    allow_many_connections()
     terms = ask_terms(address)
     config = parse_config(terms.config, f"the config of {address.endpoint}")
     if device is not None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
+from dpsr_apex.processes.limits import allow_many_connections
 from dpsr_apex.processes.lock import serving_alone
 from dpsr_apex.processes.weights import inflate_weights, squeeze_weights
 from dpsr_apex.replay.memory import DpsrReplay
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 
 def run_replay(run: RunDirectory, bind: str) -> int:
     """Serve the run in its directory, new or from its newest checkpoint, until it ends; the exit code."""
+    allow_many_connections()
     config = load_config(run.config)
     with Interrupt() as interrupt, serving_alone(run):
         # Nobody keeps the checkpoint once it is loaded: it is as large as the replay itself.

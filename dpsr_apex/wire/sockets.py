@@ -30,6 +30,7 @@ QUEUE = 100  # messages that may wait for one peer, on either side
 LINGER = 1_000  # ms that closing waits for what is still to be sent
 HEARTBEAT = 5_000  # ms between signs of life, of which the roles see nothing
 SILENCE = 60_000  # ms without any after which a peer's queue goes; long enough for weights over a slow line
+HANDSHAKE = 10_000  # ms in which a connection must have come in, or is closed
 LONGEST_WAIT = 3_600.0  # seconds
 
 _log = logging.getLogger(__name__)
@@ -200,6 +201,7 @@ def _tuned(context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str) ->
         zmq.SNDHWM: QUEUE,
         zmq.RCVHWM: QUEUE,
         zmq.MAXMSGSIZE: MAX_FRAME,
+        zmq.HANDSHAKE_IVL: HANDSHAKE,
         zmq.HEARTBEAT_IVL: HEARTBEAT,
         zmq.HEARTBEAT_TIMEOUT: SILENCE,
         zmq.TCP_KEEPALIVE: 1,

@@ -131,10 +131,11 @@ def started(
 class Head(Started):
     """`dpsr-apex replay` for a run directory."""
 
-    def __init__(self, run: RunDirectory, bind: str) -> None:
+    def __init__(self, run: RunDirectory, bind: str, before: Sequence[str]) -> None:
         self.run = run
         run.connection.unlink(missing_ok=True)
-        super().__init__(run.logs / "replay.log", [COMMAND, "replay", "--run-dir", run.path, "--bind", bind])
+        command: list[str | Path] = [*before, COMMAND, "replay", "--run-dir", run.path, "--bind", bind]
+        super().__init__(run.logs / "replay.log", command)
 
     def await_ready(self) -> None:
         """Wait until it listens."""
@@ -169,9 +170,9 @@ class Head(Started):
 
 
 @contextmanager
-def serving(path: Path, *settings: str, bind: str = "127.0.0.1:0") -> Iterator[Head]:
-    """The head of a new run."""
-    head = Head(new_run(path, *settings), bind)
+def serving(path: Path, *settings: str, bind: str = "127.0.0.1:0", before: Sequence[str] = ()) -> Iterator[Head]:
+    """The head of a new run. What stands in `before` starts it."""
+    head = Head(new_run(path, *settings), bind, before)
     try:
         head.await_ready()
         yield head

@@ -435,9 +435,13 @@ def test_a_message_of_100_000_parts_is_none(head: Head, stack: ExitStack) -> Non
     assert growth(head, before) == {"malformed": 1}
 
 
+def connected(address: Address) -> tcp.socket:
+    return tcp.create_connection(("127.0.0.1", port_of(address.endpoint)), timeout=PATIENCE)
+
+
 def zmtp(address: Address) -> tcp.socket:
     """A bare connection to the head, after the handshake of ZeroMQ (version 3.0, no keys)."""
-    connection = tcp.create_connection(("127.0.0.1", port_of(address.endpoint)), timeout=PATIENCE)
+    connection = connected(address)
     greeting = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
     kind = b"\x05READY" + b"\x0bSocket-Type" + (6).to_bytes(4) + b"DEALER"
     connection.sendall(greeting + b"\x04" + bytes([len(kind)]) + kind)
@@ -485,6 +489,17 @@ def test_sizes_that_do_not_add_up_are_refused(head: Head, stack: ExitStack) -> N
     frames[sizes] = b"\xff" * len(frames[sizes])
     actor.send_frames(frames)
     assert actor.say() == [Refused("the pieces of transitions do not add up")]
+
+
+def test_those_who_only_connect_leave_room_for_others(tmp_path: Path, stack: ExitStack) -> None:
+    few_files = ("bash", "-c", 'ulimit -Sn 100; exec "$@"', "bash")  # each connection takes one
+    head = stack.enter_context(serving(tmp_path / "run", before=few_files))
+    member = stack.enter_context(closing(Member(head.address, "actor", "early")))
+    for _ in range(250):
+        stack.enter_context(closing(connected(head.address)))
+    for sequence in range(4):  # rows are written meanwhile
+        assert Acknowledged(sequence + 1, CHUNK * (sequence + 1)) in member.say(chunk(sequence))
+    assert_serves(head)
 
 
 # One that stops reading.
