@@ -108,7 +108,7 @@ def _plain_line(row: Mapping[str, Any], total_steps: int) -> str:
         f"loss {_number(row, 'loss')}",
         f"{_number(row, 'steps_per_second')} steps/s",
         f"{_number(row, 'updates_per_second')} updates/s",
-        f"{_whole(row, 'actors')} actors" if "actors" in row else "",
+        f"actors {_whole(row, 'actors')}" if "actors" in row else "",
         f"{_time_left(row, total_steps)} left",
     ]
     return " | ".join(part for part in parts if part).replace(_DASH, "-")
