@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,15 +15,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.replay.memory import Counters
-from dpsr_apex.run.checkpoint import Checkpoint, clock_of, list_checkpoints
+from dpsr_apex.run.checkpoint import Checkpoint
 from dpsr_apex.run.metrics import fingerprint, read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.state import State
 from tests.system.runs import (
     COMMAND,
-    PATIENCE,
     Run,
     assert_counters_add_up,
     assert_finished,
@@ -150,79 +146,15 @@ def test_saving_hardly_holds_up_the_service(finished: Run, record_property: Call
     assert max(seconds) < 1
 
 
-@pytest.mark.slow
-def test_the_run_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
-    with training(tmp_path / "run", "run.checkpoint_period=200", steps=1_000_000) as run:
-        run.await_all()
-        replay = run.await_child("replay")
-        writer = run.eventually(lambda: next((one for one in run.processes() if one.parent == replay.pid), None))
-        os.kill(writer.pid, signal.SIGSTOP)
-        stats = run.stats()
-        later = run.await_t(stats["t"] + 1_000)
-        assert later["rate"]["batches"] > stats["rate"]["batches"] + 100
-        os.kill(writer.pid, signal.SIGCONT)
-        run.eventually(lambda: last_saved(run) > later["t"])
-        assert run.end(signal.SIGINT) == 130
-    assert "could not be written" not in run.said
-
-
-def last_saved(run: Run) -> int:
-    return max((clock_of(path) for path in list_checkpoints(run.directory.checkpoints)), default=0)
-
-
 def test_a_finished_run_that_is_resumed_lacks_nothing_but_its_last_evaluation(finished: Run, tmp_path: Path) -> None:
     path = Path(shutil.copytree(finished.directory.path, tmp_path / "run"))
     (path / "evaluations.jsonl").unlink()
     for is_missing in (True, False):
         with running(path, "resume", path) as run:
             assert_finished(run, STEPS)
-            assert ("the last evaluation is being played" in run.said) == is_missing
+            assert (f"evaluation at t = {STEPS:,}" in run.said) == is_missing
     assert fingerprint(path / "evaluations.jsonl") == fingerprint(finished.directory.evaluations)
     assert fingerprint(path / "metrics.jsonl") == fingerprint(finished.directory.metrics)
-
-
-@pytest.mark.slow
-def test_who_has_the_key_may_join_and_leave_and_nobody_else_may_join(tmp_path: Path) -> None:
-    with training(tmp_path / "run", steps=1_000_000, bind="0.0.0.0:0") as run:
-        run.await_all()
-        assert "other machines join by\n  dpsr-apex actor --connect " in run.said
-        place = address_of(run.directory).endpoint.removeprefix("tcp://")
-        command: list[str | Path] = [COMMAND, "actor", "--connect", place, "--name"]
-        with (
-            guest([*command, "stranger"], tmp_path) as stranger,
-            guest([*command, "friend", *key(run)], tmp_path) as friend,
-        ):
-            run.await_stats(lambda stats: any(one["name"] == "friend" and one["sent"] > 100 for one in stats["actors"]))
-            friend.send_signal(signal.SIGTERM)
-            said = friend.communicate(timeout=PATIENCE)[1]
-            assert friend.returncode == 143
-            assert " 0 of them not acknowledged" in said
-            run.await_stats(lambda stats: len(stats["actors"]) == 1)
-            said = stranger.communicate(timeout=PATIENCE)[1]
-            assert stranger.returncode == 1
-            assert f"Nothing answers at tcp://{place}" in said
-            assert "--key" in said
-        assert run.end(signal.SIGINT) == 130
-        assert "friend left" in run.said
-        assert "stranger" not in run.said
-    saved = last_checkpoint(run.directory)
-    restored(run.directory, saved)
-    assert saved.parts["replay"].facts["traffic"]["sent"] == saved.parts["replay"].facts["traffic"]["received"]
-
-
-def key(run: Run) -> list[str | Path]:
-    return ["--key", run.directory.keys / "client.key"]
-
-
-@contextmanager
-def guest(command: list[str | Path], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process of the run that no supervisor looks after."""
-    process = subprocess.Popen(command, cwd=cwd, stderr=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.slow
