@@ -291,7 +291,8 @@ def _opened(learner: LearnerState) -> State:
     facts = json.loads(learner.facts)
     if not isinstance(facts, dict):
         raise ValueError("its facts are no JSON object")
-    if not isinstance(facts.get("updates"), int):
+    updates = facts.get("updates")
+    if type(updates) is not int or updates < 0:  # a bool would be an int
         raise ValueError("it does not say how many updates there were")
     return State(facts, inflate_weights(learner.arrays))
 
