@@ -269,7 +269,7 @@ class Member(Visitor):
 class SyntheticLearner(Member):
     """A learner whose whole knowledge is one number."""
 
-    STATE = LearnerState('{"synthetic": true}', squeeze_weights({"number": np.ones(1)}))
+    STATE = LearnerState('{"updates": 0}', squeeze_weights({"number": np.ones(1)}))
 
     def __init__(self, address: Address, **changes: Any) -> None:
         super().__init__(address, "learner", **changes)
