@@ -26,7 +26,7 @@ from dpsr_apex.config_files import load_config
 from dpsr_apex.processes.link import ReplayLost, ask
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.replay.memory import DpsrReplay
-from dpsr_apex.run.checkpoint import Checkpoint, newest_checkpoint
+from dpsr_apex.run.checkpoint import Checkpoint, clock_of, list_checkpoints, newest_checkpoint
 from dpsr_apex.run.metrics import Row, read_metrics
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
 from dpsr_apex.wire.messages import Stats, StatsRequest
@@ -233,6 +233,11 @@ def training(
     options = ["--actors", str(actors), "--steps", str(steps), "--bind", bind, "--run-dir", str(path)]
     with running(path, "train", config, *options, *(f"--set={setting}" for setting in (*SMALL, *settings))) as run:
         yield run
+
+
+def last_saved(directory: RunDirectory) -> int:
+    """The clock of the newest checkpoint, while others are written; 0 before the first."""
+    return max(map(clock_of, list_checkpoints(directory.checkpoints)), default=0)
 
 
 def last_checkpoint(directory: RunDirectory) -> Checkpoint:

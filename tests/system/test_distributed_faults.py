@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dpsr_apex.processes.onlooker import address_of
-from dpsr_apex.run.checkpoint import has_checkpoint, list_checkpoints
+from dpsr_apex.run.checkpoint import has_checkpoint
 from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from tests.system.runs import (
@@ -24,6 +24,7 @@ from tests.system.runs import (
     assert_finished,
     eventually,
     last_checkpoint,
+    last_saved,
     restored,
     running,
     sent_by_actors,
@@ -41,9 +42,9 @@ def kill(process: Process) -> None:
 
 def await_checkpoint(run: Run) -> int:
     """The clock of the first one that is there; the run is held from then on."""
-    run.eventually(lambda: list_checkpoints(run.directory.checkpoints))
+    run.eventually(lambda: last_saved(run.directory))
     run.hold()
-    return last_checkpoint(run.directory).t
+    return last_saved(run.directory)
 
 
 def places(run: Run, name: str) -> list[str]:
@@ -163,7 +164,7 @@ def test_nobody_waits_for_the_copy_of_the_replay_that_writes_a_checkpoint(tmp_pa
         run.eventually(lambda: copy.pid not in [one.pid for one in run.processes()])
         assert not has_checkpoint(run.directory.checkpoints, unsaved)  # of a life that is over
         run.release()
-        run.eventually(lambda: last_checkpoint(run.directory).t > unsaved)
+        run.eventually(lambda: last_saved(run.directory) > unsaved)
         assert run.end(signal.SIGINT) == 130
     restored(run.directory, last_checkpoint(run.directory))
 
@@ -371,12 +372,12 @@ def test_a_full_disk_does_not_end_a_run_of_many_processes(small_disk: Path, tmp_
     path.symlink_to(small_disk / "run")
     (small_disk / "run").mkdir()
     with training(path, steps=1_000_000) as run:
-        run.eventually(lambda: list_checkpoints(run.directory.checkpoints))
+        run.eventually(lambda: last_saved(run.directory))
         fill(small_disk / "filler")
         run.eventually(lambda: "could not be written; the last one is kept" in run.said)
         t = run.stats()["t"]
         run.await_t(t + 500)
         (small_disk / "filler").unlink()
-        run.eventually(lambda: last_checkpoint(run.directory).t > t)
+        run.eventually(lambda: last_saved(run.directory) > t)
         assert run.end(signal.SIGINT) == 130
     restored(run.directory, last_checkpoint(run.directory))
