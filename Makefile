@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?= configs/breakout_short.toml
+SLOW ?= slow
 BENCHMARKS ?= memory core atari_throughput replay_traffic whole_system
 
 BIN := .venv/bin
@@ -24,7 +25,7 @@ test: $(READY) ## Run the tests, without the slow ones
 	$(BIN)/pytest -m "not slow"
 
 test-slow: $(READY) ## Run the tests that take minutes
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m "$(SLOW)"
 
 lint: $(READY) ## Check style, format and types
 	$(BIN)/ruff check

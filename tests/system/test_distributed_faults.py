@@ -78,6 +78,7 @@ def test_what_an_actor_was_killed_over_is_done_by_others_and_it_comes_back_in_it
     assert row["traffic_expired_leases"] == row["traffic_candidates_given_up"] == row["candidates_lost"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_actors_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
@@ -127,6 +128,7 @@ def test_a_replay_that_was_killed_goes_on_from_the_last_checkpoint_where_everybo
     assert_counters_add_up(run.directory, STEPS)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_replay_that_was_killed_before_the_first_checkpoint_begins_anew(tmp_path: Path) -> None:
     with training(tmp_path / "run", "run.checkpoint_period=0", "evaluation.period=200", steps=1_000) as run:
@@ -145,6 +147,7 @@ def test_a_replay_that_was_killed_before_the_first_checkpoint_begins_anew(tmp_pa
     assert clocks == sorted(set(clocks))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_nobody_waits_for_the_copy_of_the_replay_that_writes_a_checkpoint(tmp_path: Path) -> None:
     with training(tmp_path / "run", "run.checkpoint_period=200", steps=1_000_000) as run:
@@ -169,6 +172,7 @@ def test_nobody_waits_for_the_copy_of_the_replay_that_writes_a_checkpoint(tmp_pa
     restored(run.directory, last_checkpoint(run.directory))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_everybody_comes_back_to_a_replay_that_stood_still_for_longer_than_a_lease(tmp_path: Path) -> None:
     with training(tmp_path / "run", "system.lease=3", steps=STEPS, actors=2) as run:
@@ -184,6 +188,7 @@ def test_everybody_comes_back_to_a_replay_that_stood_still_for_longer_than_a_lea
     assert_counters_add_up(run.directory, STEPS)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_an_evaluator_that_was_killed_in_the_last_evaluation_plays_it_again(tmp_path: Path) -> None:
     with training(tmp_path / "run", "evaluation.episodes=40", steps=700) as run:
@@ -212,6 +217,7 @@ def test_when_the_supervisor_is_killed_everything_is_saved_and_ends_and_can_go_o
     assert_counters_add_up(run.directory, STEPS)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_run_whose_supervisor_was_killed_can_be_resumed_before_its_processes_have_ended(tmp_path: Path) -> None:
     path = tmp_path / "run"
@@ -227,6 +233,7 @@ def test_a_run_whose_supervisor_was_killed_can_be_resumed_before_its_processes_h
     assert_counters_add_up(RunDirectory(path), STEPS)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_run_that_is_going_on_cannot_be_resumed_and_does_not_notice(tmp_path: Path) -> None:
     path = tmp_path / "run"
@@ -275,6 +282,7 @@ def test_everybody_waits_for_a_learner_that_stands_still_and_goes_on_with_it(tmp
     assert_counters_add_up(run.directory, STEPS)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_in_free_running_nobody_waits_for_a_learner_that_stands_still(tmp_path: Path) -> None:
     with training(tmp_path / "run", "learner.steps_per_update=0", steps=1_000_000) as run:
@@ -314,6 +322,7 @@ def test_a_signal_before_anybody_has_joined_ends_everything(tmp_path: Path) -> N
         assert "Stopped before there was anything to save" in run.said
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_signal_does_not_wait_for_a_learner_that_stands_still(tmp_path: Path) -> None:
     with training(tmp_path / "run", steps=1_000_000) as run:
@@ -325,6 +334,7 @@ def test_a_signal_does_not_wait_for_a_learner_that_stands_still(tmp_path: Path) 
     assert last_checkpoint(run.directory).parts["learner"].facts["updates"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_second_signal_ends_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with training(tmp_path / "run", steps=1_000_000) as run:
@@ -346,6 +356,7 @@ def test_a_learner_that_always_dies_ends_the_run_with_its_last_words(tmp_path: P
         assert "Traceback" not in run.complained
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_run_whose_actors_all_die_too_often_ends_with_their_first_traceback(tmp_path: Path) -> None:
     with training(tmp_path / "run", "env.name=tasks:Fragile") as run:
@@ -366,6 +377,7 @@ def test_a_port_that_is_in_use_is_refused(tmp_path: Path) -> None:
             assert "Traceback" not in run.complained
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_full_disk_does_not_end_a_run_of_many_processes(small_disk: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"

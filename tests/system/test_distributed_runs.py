@@ -63,6 +63,7 @@ def test_the_rate_of_updates_is_kept(finished: Run) -> None:
     assert read_metrics(finished.directory.metrics)[-1]["steps_per_update"] == pytest.approx(4, rel=0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_rate_of_updates_is_kept_by_a_learner_that_is_slower_than_its_actors(tmp_path: Path) -> None:
     with training(tmp_path / "run", "learner.steps_per_update=1", steps=STEPS) as run:

@@ -421,6 +421,7 @@ def test_a_network_that_breaks_loses_nothing_that_was_acknowledged(
     assert_books_agree(traffic, staying.said, late.said, (run.logs / "actor-0.log").read_text())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_learner_may_be_on_another_machine_than_the_replay(
     cable: Cable, gate: Path, tmp_path: Path, stack: ExitStack
@@ -505,6 +506,7 @@ def test_the_recipe_for_a_debugger_stops_where_a_round_is_opened(kitchen: Path, 
     assert "('depth', 0)" in ended.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_recipe_for_other_machines_brings_actors_into_the_run(
     kitchen: Path, tmp_path: Path, stack: ExitStack
