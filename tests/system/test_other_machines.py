@@ -370,7 +370,7 @@ CUT_STEPS = CUT_SECONDS / STEP_SECONDS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lease", [3, 30])
+@pytest.mark.parametrize("lease", [3, pytest.param(30, marks=pytest.mark.thorough)])
 def test_a_network_that_breaks_loses_nothing_that_was_acknowledged(
     cable: Cable, gate: Path, tmp_path: Path, stack: ExitStack, lease: int
 ) -> None:
