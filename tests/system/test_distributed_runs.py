@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from tests.system.runs import (
 )
 
 STEPS = 2_000
+
+log = logging.getLogger(__name__)
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +143,9 @@ def weights(learner: State) -> dict[str, NDArray[Any]]:
     return {name: array for name, array in learner.arrays.items() if name.startswith("online")}
 
 
-def test_saving_hardly_holds_up_the_service(finished: Run, record_property: Callable[[str, object], None]) -> None:
+def test_saving_hardly_holds_up_the_service(finished: Run) -> None:
     seconds = [float(text) for text in re.findall(r"the service stood still for ([\d.]+) s", finished.log("replay"))]
-    record_property("service_stood_still_seconds", max(seconds))
+    log.info("the service stood still for at most %.3f s", max(seconds))  # pytest --log-cli-level=info shows it
     assert max(seconds) < 1
 
 
