@@ -1,7 +1,7 @@
 """A whole local run of Breakout in steady state: steps and updates a second, the CPU of each role, and who waits.
 
 The real command with its default number of actors, after the replay is full and recycling has begun. Figures are of
-one minute each, three times.
+half a minute each, three times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.messages import Stats, StatsRequest
 
 REPETITIONS = 3
-SECONDS = 60.0  # of one repetition
+SECONDS = 30.0  # of one repetition
 CAPACITY = 4_000  # transitions; filled before anything is timed
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 ROLES = ("replay", "learner", "actor", "evaluator")
