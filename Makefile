@@ -3,12 +3,12 @@
 PYTHON ?= python3
 ARGS ?= configs/breakout_short.toml
 SLOW ?= slow
-BENCHMARKS ?= memory core atari_throughput replay_traffic whole_system
+BENCHMARKS ?=
 
 BIN := .venv/bin
 READY := .venv/.ready
-PEERS := benchmarks/.venv
-PEERS_READY := $(PEERS)/.ready
+PEERS := benchmarks/peers/.venv-torch benchmarks/peers/.venv-reverb
+PEERS_READY := $(PEERS:%=%/.ready)
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test test-slow lint bench clean
@@ -32,10 +32,8 @@ lint: $(READY) ## Check style, format and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(READY) $(PEERS_READY) ## Measure beside peers; BENCHMARKS="core" for one of them
-	@failed=; for name in $(BENCHMARKS); do echo "== $$name"; \
-		PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/python -m benchmarks.$$name || failed="$$failed $$name"; done; \
-		test -z "$$failed" || { echo "a goal was missed, or a benchmark broke:$$failed" >&2; exit 1; }
+bench: $(READY) $(PEERS_READY) ## Measure beside peers, into runs/bench; BENCHMARKS="core memory" for some of it
+	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 clean: ## Remove what make and the tools made; runs/ stays
 	rm -rf .venv $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
@@ -55,6 +53,6 @@ $(READY): requirements.lock pyproject.toml
 		--no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(PEERS_READY): benchmarks/requirements.txt
-	$(call make_venv,$(PEERS),$<)
+benchmarks/peers/.venv-%/.ready: benchmarks/peers/requirements-%.txt
+	$(call make_venv,$(@D),$<)
 	@touch $@

@@ -1,21 +1,18 @@
 """The replay core beside tianshou's segment trees: inserting, and drawing with updating.
 
 Ours is measured twice: the whole `DpsrReplay` call, which also stores transitions and checks identities, and the
-compiled calls alone. Random numbers are drawn inside the timing everywhere. What the peer does: `peer_tianshou.py`.
+compiled calls alone. Random numbers are drawn inside the timing everywhere. What the peer does: `peers/trees.py`.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.measure import Elapsed, Report, interleave, parse_options, ratio, spread, timed
-from benchmarks.peer_tianshou import ALPHA, BATCH, BETA, CANDIDATES, GAMMA, WARM_UP
+from benchmarks.peers import TORCH, Peer
+from benchmarks.peers.trees import ALPHA, BATCH, BETA, CANDIDATES, GAMMA, WARM_UP
 from dpsr_apex.config import ReplayConfig
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.replay.occupancy import GREATEST_NOW, replace_by_priority, update_current
@@ -30,40 +27,6 @@ DRAWS = 2_000
 GOAL = 3.0  # times faster than the peer, inserting into the greatest replay
 
 MICRO = 1e6
-
-
-class Peer:
-    """The same work on tianshou's trees, in a process of the peers' environment."""
-
-    def __init__(self, capacity: int) -> None:
-        script = Path(__file__).with_name("peer_tianshou.py")
-        command = [os.environ["PEERS_PYTHON"], "-P", str(script), str(capacity)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        while self._read() != "ready":
-            pass  # whatever its imports print
-
-    def work(self, name: str, count: int) -> Callable[[], Elapsed]:
-        """A work that does `name` `count` times there, and gives the time of one."""
-
-        def ask() -> Elapsed:
-            assert self._process.stdin
-            self._process.stdin.write(f"{name} {count}\n")
-            self._process.stdin.flush()
-            cpu, wall = map(float, self._read().split())
-            return Elapsed(cpu, wall).per(count)
-
-        return ask
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-
-    def _read(self) -> str:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the peer ended with exit code {self._process.wait()}")
-        return line.strip()
 
 
 class Ours:
@@ -163,7 +126,7 @@ def make_chunk(rng: np.random.Generator) -> Transitions:
 def measure(capacity: int, report: Report) -> dict[str, dict[str, list[Elapsed]]]:
     """All works at one capacity, ours and the peer's in turn."""
     ours, compiled = Ours(capacity, np.random.default_rng(0)), Compiled(capacity, np.random.default_rng(0))
-    peer = Peer(capacity)
+    peer = Peer(TORCH, "trees.py", capacity)
     works = {
         "insert": {
             "ours": ours.insert,
@@ -202,9 +165,6 @@ def rows(capacity: int, times: dict[str, dict[str, list[Elapsed]]]) -> list[list
 
 def main() -> int:
     options = parse_options(__doc__)
-    if "PEERS_PYTHON" not in os.environ:
-        print("PEERS_PYTHON must name the Python that has tianshou; `make bench` sets it up", file=sys.stderr)
-        return 2
     report = Report("core")
     lines: list[list[str]] = []
     for capacity in CAPACITIES:

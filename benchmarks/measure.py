@@ -89,13 +89,30 @@ def ratio(ours: Sequence[Elapsed], peer: Sequence[Elapsed]) -> Spread:
     return spread([theirs.cpu / own.cpu for own, theirs in zip(ours, peer, strict=True)])
 
 
+class Comparison(NamedTuple):
+    """One work, done by us and by a peer in the same run: a line of the table that `make bench` makes."""
+
+    work: str
+    beside: str  # the peer; for work that it cannot do, the nearest thing that can be built from it
+    unit: str  # of the two figures
+    ours: Spread
+    peer: Spread
+    ratio: Spread  # how many times better ours is
+    goal: float | None  # the least ratio wanted; None where only the best of several peers counts
+
+    @property
+    def reached(self) -> bool:
+        """Whether there is no goal, or the median of the ratio has it."""
+        return self.goal is None or self.ratio.median >= self.goal
+
+
 @dataclass
 class Report:
     """The figures of one benchmark: tables for a reader, and the same as plain values for a program."""
 
     name: str
     figures: dict[str, Any] = field(default_factory=dict)
-    goals: dict[str, bool] = field(default_factory=dict)
+    comparisons: list[Comparison] = field(default_factory=list)
     load_at_start: tuple[float, ...] = field(default_factory=os.getloadavg)
 
     def record(self, work: str, times: Mapping[str, Sequence[Elapsed]], scale: float, unit: str) -> None:
@@ -107,18 +124,16 @@ class Report:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print one table; the first column is words, the others are figures."""
-        table = Table(title=title, title_justify="left")
-        for i, column in enumerate(columns):
-            table.add_column(column, justify="right" if i else "left")
-        for row in rows:
-            table.add_row(*row)
-        # A pipe has no width of its own, and figures must not be cut.
-        console = Console()
-        (console if console.is_terminal else Console(width=140)).print(table)
+        print_table(title, columns, rows)
+
+    def compare(self, comparison: Comparison) -> None:
+        """Add a line to the table of all benchmarks, and print it."""
+        self.comparisons.append(comparison)
+        verdict = "" if comparison.goal is None else f"; goal {comparison.goal:g}: {_verdict(comparison)}"
+        print(f"{comparison.work}, beside {comparison.beside}: {comparison.ratio.show(2)} times{verdict}")
 
     def goal(self, words: str, reached: bool) -> None:
-        """State a goal, and whether it was reached."""
-        self.goals[words] = reached
+        """State a goal that is no comparison, and whether it was reached."""
         print(f"goal {'reached' if reached else 'MISSED'}: {words}")
 
     def finish(self, path: Path | None) -> int:
@@ -126,9 +141,58 @@ class Report:
         machine = describe_machine() | {"load_at_start": self.load_at_start[0], "load_at_end": os.getloadavg()[0]}
         print(*(f"{key}: {value}" for key, value in machine.items()), sep="; ")
         if path:
-            content = {"benchmark": self.name, "machine": machine, "figures": self.figures, "goals": self.goals}
+            lines = [plain_values(line) for line in self.comparisons]
+            content = {"benchmark": self.name, "machine": machine, "figures": self.figures, "comparisons": lines}
             path.write_text(json.dumps(content, indent=2) + "\n")
-        return 0 if all(self.goals.values()) else 1
+        return 0
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """To the terminal; the first column is words, the others are figures."""
+    table = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    # A pipe has no width of its own, and figures must not be cut.
+    console = Console()
+    (console if console.is_terminal else Console(width=160)).print(table)
+
+
+def show_table(comparisons: Sequence[Comparison]) -> None:
+    """All comparisons for a reader at a terminal."""
+    rows = [
+        [
+            f"{line.work}\n  beside {line.beside}",
+            f"{line.ours.show()}\n{line.peer.show()}",
+            line.unit,
+            line.ratio.show(2),
+            "" if line.goal is None else f"{line.goal:g} {_verdict(line)}",
+        ]
+        for line in comparisons
+    ]
+    print_table(
+        "Ours beside what a user would pick instead", ("work", "ours, peer", "unit", "times better", "goal"), rows
+    )
+
+
+def plain_values(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain values, spreads included."""
+    return {
+        name: value._asdict() if isinstance(value, Spread) else value for name, value in comparison._asdict().items()
+    }
+
+
+def comparison_from(plain: Mapping[str, Any]) -> Comparison:
+    """What `plain_values` was given."""
+    values: dict[str, Any] = {
+        name: Spread(**value) if isinstance(value, dict) else value for name, value in plain.items()
+    }
+    return Comparison(**values)
+
+
+def _verdict(comparison: Comparison) -> str:
+    return "reached" if comparison.reached else "MISSED"
 
 
 def describe_machine() -> dict[str, Any]:
@@ -148,10 +212,12 @@ class Options:
     """What every benchmark can be told."""
 
     json: Path | None
+    plots: Path | None  # a folder
 
 
 def parse_options(description: str | None) -> Options:
     """From the command line."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the plots there, if this one has any")
     return Options(**vars(parser.parse_args()))
