@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +21,8 @@ from torch import Tensor, nn
 
 from dpsr_apex.agent.network import DuelingNetwork
 from dpsr_apex.config import ConfigError, LearnerConfig
+
+_Result = TypeVar("_Result")
 
 
 class Experience(NamedTuple):
@@ -33,14 +37,13 @@ class Experience(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """The same with its observations on the device, as the network takes them."""
+    """The same on its way through the agent: observations on the device, and Q_target(s_t) begun."""
 
+    experience: Experience
     s_tm1: Tensor
-    a_tm1: NDArray[np.int64]
-    r_t: NDArray[np.float32]
     s_t: Tensor
-    terminal: NDArray[np.bool_]
-    n_steps: NDArray[np.uint8]
+    q_target: Callable[[], Tensor]  # waits for it
+    target_version: int  # of the network that Q_target is of
 
 
 class Update(NamedTuple):
@@ -72,9 +75,13 @@ class DqnAgent:
         threads: int | None = None,
     ) -> None:
         # A small MLP is done before a second thread has woken up.
-        set_threads(threads or (usable_cores() if pixels else 1))
+        threads = threads or (usable_cores() if pixels else 1)
         self.device = choose_device(config.device)
+        # Two networks at a time with half of the threads each wait less for each other than all threads on one do.
+        self._aside = ThreadPoolExecutor(1) if threads > 1 and self.device.type == "cpu" else None
+        set_threads(threads // 2 if self._aside else threads)
         self._config = config
+        self._target_version = 0
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             self._online, self._target = (
@@ -90,14 +97,17 @@ class DqnAgent:
         self._state = self._name_state()
 
     def stage(self, experience: Experience) -> Staged:
-        """Make ready for an update; another thread may do this while the agent computes."""
-        s_tm1, a_tm1, r_t, s_t, terminal, n_steps = experience
-        return Staged(self._tensor(s_tm1), a_tm1, r_t, self._tensor(s_t), terminal, n_steps)
+        """Make ready for an update; another thread may do this while the agent computes.
+
+        Q_target(s_t) stays right until the target network changes, so it is computed ahead; the version tells.
+        """
+        version = self._target_version  # read before the weights are: a change from here on is noticed
+        s_tm1, s_t = self._tensor(experience.s_tm1), self._tensor(experience.s_t)
+        return Staged(experience, s_tm1, s_t, self._begin(partial(_infer, self._target, s_t)), version)
 
     def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Q(s, a) of shape (batch, actions) for raw observations of shape (batch, stack, *frame)."""
-        with torch.inference_mode():
-            return _array(self._online(self._tensor(observations)))
+        return _array(_infer(self._online, self._tensor(observations)))
 
     def act(self, observations: NDArray[Any]) -> NDArray[np.int64]:
         """The greedy action in each observation; the lowest of equals."""
@@ -105,23 +115,27 @@ class DqnAgent:
 
     def td_errors(self, experience: Experience) -> NDArray[np.float64]:
         """|delta| of each row by the present networks; nothing is learnt and nothing changes."""
-        q_tm1 = self.q_values(experience.s_tm1)
-        return np.abs(self._target_values(experience) - _of_actions(q_tm1, experience.a_tm1))
+        staged = self.stage(experience)
+        q_t = self._begin(partial(_infer, self._online, staged.s_t))
+        q_tm1 = _array(_infer(self._online, staged.s_tm1))
+        return np.abs(self._target_values(staged, q_t()) - _of_actions(q_tm1, experience.a_tm1))
 
     def update(self, experience: Experience | Staged, weights: NDArray[np.floating[Any]]) -> Update:
         """One step of Adam down the importance-weighted Huber loss; `weights` holds one number for each row.
 
         FloatingPointError when the loss or its gradient is not finite; the weights are untouched then.
         """
-        target_values = self._target_values(experience)
-        q_tm1 = self._online(self._tensor(experience.s_tm1))
-        q_taken = _of_actions(_array(q_tm1), experience.a_tm1)
-        deltas = target_values - q_taken
+        staged = experience if isinstance(experience, Staged) else self.stage(experience)
+        actions = staged.experience.a_tm1
+        q_t = self._begin(partial(_infer, self._online, staged.s_t))
+        q_tm1 = self._online(staged.s_tm1)
+        q_taken = _of_actions(_array(q_tm1), actions)
+        deltas = self._target_values(staged, q_t()) - q_taken
         loss = float(np.mean(weights * huber(deltas)))
         _require_finite("loss", loss, deltas)
 
         self._optimizer.zero_grad(set_to_none=True)
-        q_tm1.backward(self._gradient_of_q(q_tm1, experience.a_tm1, weights * deltas.clip(-1, 1)))
+        q_tm1.backward(self._gradient_of_q(q_tm1, actions, weights * deltas.clip(-1, 1)))
         gradient_norm = self._clip_gradients(deltas)
         self._optimizer.step()
         return Update(np.abs(deltas), loss, float(q_taken.mean()), gradient_norm)
@@ -129,6 +143,7 @@ class DqnAgent:
     def sync_target(self) -> None:
         """Make the target network equal to the online network."""
         self._target.load_state_dict(self._online.state_dict())
+        self._target_version += 1
 
     def save(self) -> dict[str, NDArray[Any]]:
         """Copies of both networks and of Adam's state, by name; with `load` an agent continues bit for bit."""
@@ -137,6 +152,7 @@ class DqnAgent:
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `save` gave; ValueError, with nothing changed, when it is of another network."""
         _copy_into(self._state, arrays)
+        self._target_version += 1
 
     def weights(self, network: Literal["online", "target"]) -> dict[str, NDArray[Any]]:
         """Copies of one network's weights, by name."""
@@ -145,6 +161,7 @@ class DqnAgent:
     def load_weights(self, network: Literal["online", "target"], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `weights` gave; ValueError, with nothing changed, when it is of another network."""
         _copy_into(self._weights_of(network), arrays)
+        self._target_version += 1
 
     def _weights_of(self, network: Literal["online", "target"]) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self._state.items() if name.startswith(network)}
@@ -166,24 +183,24 @@ class DqnAgent:
             state |= {f"adam.{name}.{key}": tensor for key, tensor in moments.items()}
         return state
 
-    def _tensor(self, observations: NDArray[Any] | Tensor) -> Tensor:
-        if isinstance(observations, Tensor):
-            return observations
+    def _begin(self, work: Callable[[], _Result]) -> Callable[[], _Result]:
+        """Have it done beside what this thread goes on with, or when its result is asked for; this waits for it."""
+        return self._aside.submit(work).result if self._aside else work
+
+    def _tensor(self, observations: NDArray[Any]) -> Tensor:
         if self.device.type == "cuda":  # from pinned memory the copy runs beside the computation
             tensor = torch.from_numpy(observations).pin_memory().to(self.device, non_blocking=True)
         else:
             tensor = torch.tensor(observations)
         return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
-    def _target_values(self, experience: Experience | Staged) -> NDArray[np.float64]:
-        """Reward + discount^n (1 - terminal) Q_target(s', argmax Q(s')), each row with its own n."""
-        with torch.inference_mode():
-            s_t = self._tensor(experience.s_t)
-            best = _greedy(_array(self._online(s_t)))
-            bootstrap = _of_actions(_array(self._target(s_t)), best)
-        return experience.r_t + self._config.discount ** experience.n_steps.astype(np.float64) * np.where(
-            experience.terminal, 0.0, bootstrap
-        )
+    def _target_values(self, staged: Staged, q_t: Tensor) -> NDArray[np.float64]:
+        """Reward + discount^n (1 - terminal) Q_target(s', argmax Q(s')), each row with its own n; `q_t` is Q(s')."""
+        is_current = staged.target_version == self._target_version
+        q_target = staged.q_target() if is_current else _infer(self._target, staged.s_t)
+        bootstrap = _of_actions(_array(q_target), _greedy(_array(q_t)))
+        _, _, r_t, _, terminal, n_steps = staged.experience
+        return r_t + self._config.discount ** n_steps.astype(np.float64) * np.where(terminal, 0.0, bootstrap)
 
     def _gradient_of_q(self, q_tm1: Tensor, actions: NDArray[np.int64], descent: NDArray[np.floating[Any]]) -> Tensor:
         """The loss's derivative by Q: only the actions taken have one, and Huber's is the clipped TD error."""
@@ -199,6 +216,13 @@ class DqnAgent:
             for gradient in gradients:
                 gradient.mul_(self._config.gradient_clip / norm)
         return norm
+
+
+def _infer(network: DuelingNetwork, observations: Tensor) -> Tensor:
+    """Q-values without a trace for gradients."""
+    with torch.inference_mode():
+        q: Tensor = network(observations)
+        return q
 
 
 def _copy_into(state: Mapping[str, Tensor], arrays: Mapping[str, NDArray[Any]]) -> None:

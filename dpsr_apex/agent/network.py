@@ -34,7 +34,8 @@ class DuelingNetwork(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Q-values of every action in every observation."""
-        features = self.torso(observations / 255 if self._pixels else observations)
+        # To float first: torch divides bytes one by one.
+        features = self.torso(observations.float().div_(255) if self._pixels else observations)
         advantage: Tensor = self.advantage(features)
         value: Tensor = self.value(features)
         return value + advantage - advantage.mean(dim=1, keepdim=True)
@@ -49,7 +50,7 @@ def _convolutions(observation_shape: Sequence[int]) -> tuple[nn.Sequential, int]
         )
     layers: list[nn.Module] = []
     for filters, kernel, stride in _CONVOLUTIONS:
-        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
+        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU(inplace=True)]
         channels = filters
         height, width = ((side - kernel) // stride + 1 for side in (height, width))
     torso = nn.Sequential(*layers, nn.Flatten())
@@ -61,7 +62,7 @@ def _mlp(observation_shape: Sequence[int], hidden: Sequence[int]) -> tuple[nn.Se
     features = math.prod(observation_shape)
     layers: list[nn.Module] = [nn.Flatten()]
     for units in hidden:
-        layers += [nn.Linear(features, units), nn.ReLU()]
+        layers += [nn.Linear(features, units), nn.ReLU(inplace=True)]
         features = units
     return nn.Sequential(*layers), features
 

@@ -155,9 +155,13 @@ class Supervisor:
         return endpoint
 
     def _learner_options(self, endpoint: str, actors: int) -> list[str]:
-        """Weights are served beside the replay, at the next port where that one was chosen; threads fill the cores."""
+        """Weights are served beside the replay, at the next port where that one was chosen; threads fill the cores.
+
+        Two threads pay even where an actor wants one of the cores: it waits for updates most of the time.
+        """
         host, port = host_of(endpoint), port_of(self._bind)
-        return ["--bind", f"{host}:{port + 1 if port else 0}", "--threads", str(max(_cores() - actors, 1))]
+        threads = min(max(_cores() - actors, 2), _cores())
+        return ["--bind", f"{host}:{port + 1 if port else 0}", "--threads", str(threads)]
 
     def _say_how_to_join(self, endpoint: str, key: list[str]) -> None:
         if not key:

@@ -325,7 +325,44 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) ->
 def test_torch_uses_the_threads_that_the_agent_was_given() -> None:
     DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0)
     assert torch.get_num_threads() == 1, "a vector's MLP has no use for more"
-    DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0, threads=2)
-    assert torch.get_num_threads() == 2
+    DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0, threads=4)
+    assert torch.get_num_threads() == 2, "each of two networks that are computed at a time has half of them"
     set_threads(1)
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("shape", [VECTOR, PIXELS])
+def test_a_second_thread_changes_no_bit(shape: tuple[int, ...]) -> None:
+    pixels = len(shape) == 3
+    alone, beside = (DqnAgent(CONFIG, shape, pixels, ACTIONS, seed=0, threads=threads) for threads in (1, 2))
+    for seed in range(4):
+        batch = experience(shape=shape, seed=seed)
+        for agent in (alone, beside):
+            agent.update(agent.stage(batch), weights())
+            if seed == 1:
+                agent.sync_target()
+        np.testing.assert_array_equal(alone.td_errors(batch), beside.td_errors(batch))
+    assert_same(alone.save(), beside.save())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("how", ["sync", "load", "load_weights"])
+def test_what_was_made_ready_before_the_target_moved_is_valued_by_the_new_one(threads: int, how: str) -> None:
+    def build() -> DqnAgent:
+        return unlike_target(DqnAgent(CONFIG, VECTOR, False, ACTIONS, seed=0, threads=threads))
+
+    def move(agent: DqnAgent) -> None:
+        if how == "sync":
+            agent.sync_target()
+        elif how == "load":
+            agent.load(new_agent(seed=7).save())
+        else:
+            agent.load_weights("target", new_agent(seed=7).weights("target"))
+
+    early, late = build(), build()
+    ready = early.stage(experience())
+    ready.q_target()  # it is there, and of the target of before
+    move(early)
+    move(late)
+    found, expected = early.update(ready, weights()), late.update(experience(), weights())
+    np.testing.assert_array_equal(found.td_errors, expected.td_errors)
