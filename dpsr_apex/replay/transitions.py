@@ -7,7 +7,7 @@ immutable bytes, and a frame goes by itself when the last transition that uses i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Sized
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -104,45 +104,73 @@ def concatenate(parts: Sequence[Transitions]) -> Transitions:
 
 def pack(transitions: Transitions) -> dict[str, NDArray[Any]]:
     """The transitions as plain arrays, every shared piece of bytes written once: the form in which they are saved."""
-    stacks = [*transitions.s_tm1, *transitions.s_t, *((snapshot,) for snapshot in transitions.snapshots)]
-    named = list(chain.from_iterable(stacks))
-    addresses = np.fromiter(map(id, named), dtype=np.int64, count=len(named))
-    _, first, same = np.unique(addresses, return_index=True, return_inverse=True)
-    pieces = [named[place] for place in np.sort(first).tolist()]
-    numbers = np.argsort(np.argsort(first))  # of the pieces, in the order of their first mention
+    stacks = [*transitions.s_tm1, *transitions.s_t]
+    named = [*chain.from_iterable(stacks), *transitions.snapshots]
+    mentions = np.fromiter(named, dtype=object, count=len(named))
+    references, is_first = _number_by_first_mention(np.frombuffer(mentions, dtype=np.intp))  # their addresses
+    pieces = mentions[is_first].tolist()
     return {
         "a_tm1": transitions.a_tm1,
         "r_t": transitions.r_t,
         "terminal": transitions.terminal,
         "n_steps": transitions.n_steps,
-        "stack_sizes": _sizes(stacks, np.uint8),
-        "references": numbers[same].astype(np.uint32),
+        "stack_sizes": np.append(_sizes(stacks, np.uint8), np.ones(len(transitions.snapshots), dtype=np.uint8)),
+        "references": references,
         "piece_sizes": _sizes(pieces, np.uint32),
         "pieces": np.frombuffer(b"".join(pieces), dtype=np.uint8),
     }
 
 
-def unpack(arrays: dict[str, NDArray[Any]]) -> Transitions:
-    """The transitions that `pack` was given, sharing pieces as they did."""
-    pieces = np.array(_cut(arrays["pieces"].tobytes(), arrays["piece_sizes"]), dtype=object)
-    stacks = _cut(tuple(pieces[arrays["references"]].tolist()), arrays["stack_sizes"])
+def unpack(arrays: Mapping[str, NDArray[Any]], pieces: bytes | None = None) -> Transitions:
+    """The transitions that `pack` was given, sharing pieces as they did; `pieces` is that array where it is bytes."""
+    whole = arrays["pieces"].tobytes() if pieces is None else pieces
+    # Every piece is bytes of its own: a part of the whole would keep all of it in memory.
+    shared = np.fromiter(_cut(whole, arrays["piece_sizes"]), dtype=object, count=len(arrays["piece_sizes"]))
+    named = shared[arrays["references"]].tolist()
     count = len(arrays["a_tm1"])
+    stacks = _stacks(named[: len(named) - count], arrays["stack_sizes"][: 2 * count])
     return Transitions(
         s_tm1=stacks[:count],
         a_tm1=arrays["a_tm1"].astype(np.int64),
         r_t=arrays["r_t"].astype(np.float32),
-        s_t=stacks[count : 2 * count],
+        s_t=stacks[count:],
         terminal=arrays["terminal"].astype(np.bool_),
         n_steps=arrays["n_steps"].astype(np.uint8),
-        snapshots=[stack[0] for stack in stacks[2 * count :]],
+        snapshots=named[len(named) - count :],
     )
+
+
+def _number_by_first_mention(names: NDArray[np.intp]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+    """For each mention the number of its name, counted from 0 as they first appear; and which mentions are the first.
+
+    As `np.unique` could tell, but without sorting twice.
+    """
+    order = names.argsort()
+    ranked = names[order]
+    begins = np.ones(names.size, dtype=np.bool_)  # in the order of the names: the next one
+    np.not_equal(ranked[1:], ranked[:-1], out=begins[1:])
+    first = np.minimum.reduceat(order, begins.nonzero()[0]) if names.size else order
+    leader = np.empty_like(order)  # of each mention: the first one of the same name
+    leader[order] = first[np.add.accumulate(begins, dtype=np.intp) - 1]
+    is_first = np.zeros(names.size, dtype=np.bool_)
+    is_first[first] = True
+    numbers = np.add.accumulate(is_first, dtype=np.uint32) - np.uint32(1)
+    return numbers[leader], is_first
 
 
 def _sizes(things: Collection[Sized], dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
     return np.fromiter(map(len, things), dtype=dtype, count=len(things))
 
 
+def _stacks(named: list[bytes], sizes: NDArray[Any]) -> list[Stack]:
+    """Consecutive stacks of these sizes."""
+    depth = int(sizes[0]) if sizes.size else 0
+    if depth and (sizes == depth).all():  # as good as always, and several times faster
+        return list(zip(*[iter(named)] * depth, strict=True))
+    return _cut(tuple(named), sizes)
+
+
 def _cut(whole: _Whole, sizes: NDArray[Any]) -> list[_Whole]:
     """Consecutive parts of these sizes."""
-    ends: list[int] = np.cumsum(sizes, dtype=np.int64).tolist()
+    ends: list[int] = np.add.accumulate(sizes, dtype=np.int64).tolist()
     return [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
