@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ale_py
 import gymnasium
@@ -35,6 +35,13 @@ Seen = NDArray[np.uint8]
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
+class Start(NamedTuple):
+    """A new game once its no-ops and its opening have been played."""
+
+    state: ale_py.ALEState
+    frame: Seen
+
+
 class Atari(gymnasium.Env[Seen, Any]):
     """One game. A lost life ends an episode, and the next `reset` plays on; in training rewards are clipped to signs.
 
@@ -57,9 +64,10 @@ class Atari(gymnasium.Env[Seen, Any]):
         self.fingerprint = hashlib.sha256(first).hexdigest()[:12]
         self._actions = self._ale.getMinimalActionSet()
         self._opening = _opening(self._actions)
+        self._starts: dict[int, Start | None] = {}  # by the number of no-ops; None where the game ended in its opening
         height, width = self._ale.getScreenDims()
-        self._screens = np.zeros((2, height, width), np.uint8)
-        self._shrink = Shrinker(height, width, SIDE)
+        self._screen = np.zeros((height, width), np.uint8)
+        self._shrinker = Shrinker(height, width, SIDE, self._ale.getScreenGrayscale)
         self._lives = 0
         self._life_lost = False
         self._keyframe = b""
@@ -68,21 +76,18 @@ class Atari(gymnasium.Env[Seen, Any]):
         self.action_space = spaces.Discrete(len(self._actions))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
-        """Plays on after a lost life; otherwise, and whenever a seed is given, a new game."""
+        """Plays on after a lost life; otherwise, and whenever a seed is given, a new game.
+
+        What `render` shows of a new game is stale until the next step.
+        """
         super().reset(seed=seed, options=options)
-        plays_on = self._life_lost and seed is None
-        if plays_on:
-            self._hold(_NOOP)
-        else:
-            self._new_game()
-        while not self._opened():
-            plays_on = False
-            self._new_game()
+        plays_on = self._life_lost and seed is None and self._plays_on()
+        frame = self._shrinker.frame() if plays_on else self._new_game()
         self._lives = self._ale.lives()
         self._life_lost = False
         self._keyframe = b""
         self._actions_since.clear()
-        return self._see(), {"lives": self._lives, "new_game": not plays_on}
+        return frame, {"lives": self._lives, "new_game": not plays_on}
 
     def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Hold the action for four frames, or until the game ends."""
@@ -96,7 +101,7 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._lives = lives
         info = {"score": score, "game_over": over or truncated, "lives": lives}
         reward = float(np.sign(score)) if self._training else score
-        return self._see(), reward, over or self._life_lost, truncated, info
+        return self._shrinker.frame(), reward, over or self._life_lost, truncated, info
 
     def snapshot(self) -> bytes:
         """The emulator's state, at most a few steps ago, and the actions since.
@@ -131,15 +136,35 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._life_lost = bool(state[-1])
         self._lives = self._ale.lives()
 
-    def _new_game(self) -> None:
+    def _plays_on(self) -> bool:
+        """Begin the next life; False if the game ended meanwhile."""
+        self._hold(_NOOP)
+        return self._opened()
+
+    def _new_game(self) -> Seen:
+        """Begin one, and give its first frame.
+
+        There are no more beginnings than numbers of no-ops. Each is played once and re-entered afterwards: resetting an
+        emulator takes as long as twenty steps.
+        """
+        while True:
+            no_ops = int(self.np_random.integers(1, MOST_NOOPS + 1))
+            if no_ops not in self._starts:
+                self._starts[no_ops] = self._play_start(no_ops)
+            if start := self._starts[no_ops]:
+                self._ale.restoreState(start.state)
+                return start.frame.copy()
+
+    def _play_start(self, no_ops: int) -> Start | None:
         """At least one frame is drawn: straight after a reset a snapshot of Qbert or Tetris does not restore."""
         # Most of a state is the emulator's random generator, which resets move on until nothing squeezes well any more.
         self._ale.restoreState(self._first_state)
         self._ale.reset_game()
-        for _ in range(int(self.np_random.integers(1, MOST_NOOPS + 1))):
+        for _ in range(no_ops):
             self._ale.act(_NOOP)
-        for seen in self._screens:
-            self._ale.getScreenGrayscale(seen)
+        for place in range(2):
+            self._look(place)
+        return Start(self._ale.cloneState(), self._shrinker.frame()) if self._opened() else None
 
     def _opened(self) -> bool:
         """False if the game ended meanwhile."""
@@ -149,17 +174,19 @@ class Atari(gymnasium.Env[Seen, Any]):
 
     def _hold(self, action: Any) -> int:
         """Sum of rewards over the skip. An emulator whose game has ended stands still: its last screen shows alone."""
-        act, screen = self._ale.act, self._ale.getScreenGrayscale
+        act = self._ale.act
         reward = 0
         for _ in range(SKIP - 2):
             reward += act(action)
-        for seen in self._screens:
+        for place in range(2):
             reward += act(action)
-            screen(seen)
+            self._look(place)
         return reward
 
-    def _see(self) -> Seen:
-        return self._shrink(self._screens[0], self._screens[1])
+    def _look(self, place: int) -> None:
+        """The screen of now as one of the two that a frame is made of."""
+        self._ale.getScreen(self._screen)
+        self._shrinker.take(place, self._screen)
 
 
 def find_rom(game: str) -> Path:

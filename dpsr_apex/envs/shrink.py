@@ -1,12 +1,14 @@
-"""Two screens to one small frame: the brighter of each pair of pixels, averaged by area. Compiled.
+"""An emulator's screens to small grey frames: the brighter of each pair of pixels, averaged by area. Compiled.
 
-Gives what OpenCV's maximum and INTER_AREA give, to the last bit, in half the time; a test holds it to that. To stay so,
-sums are taken in the same order and precision: along a row first, then down the rows, in single precision.
+Gives what the emulator's own grey screens, OpenCV's maximum and its INTER_AREA give, to the last bit; a test holds it
+to that. To stay so, sums are taken in the same order and precision: along a row first, then down the rows, in single
+precision. Most rows of a game stand still from one step to the next: only those that changed are computed again.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numba import njit
@@ -15,25 +17,47 @@ from numpy.typing import NDArray
 Picture = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Places = NDArray[np.uint32]
+Greys = NDArray[np.int16]
+Flags = NDArray[np.bool_]
+
+_UNKNOWN = -1
 
 
 class Shrinker:
-    """From screens of one size to square frames of `side` pixels; up to two screen columns go into one of a frame."""
+    """From two screens of one size to square frames of `side` pixels; up to two screen columns go into one of a frame.
 
-    def __init__(self, height: int, width: int, side: int) -> None:
-        if not side < width <= 2 * side or height < side:
+    `look_grey` fills an array with the grey form of the screen that is given at the time. What a colour looks like in
+    grey is asked once and remembered: an emulator takes longer to paint its whole screen in grey than all else here.
+    """
+
+    def __init__(self, height: int, width: int, side: int, look_grey: Callable[[Picture], None]) -> None:
+        if not side < width <= 2 * side or height < side or width % 8:
             raise ValueError(f"screens of {height}x{width} do not shrink to {side}x{side}")
+        self._look_grey = look_grey
         self._columns, self._column_shares = _shares(width, side)
         self._rows, self._row_shares = _shares(height, side)
+        self._grey_of = np.full(256, _UNKNOWN, np.int16)
+        self._colours = [np.zeros((height, width), np.uint8) for _ in range(2)]
+        self._greys = [np.zeros((height, width), np.uint8) for _ in range(2)]
+        self._changed = np.ones(height, np.bool_)  # rows, since the last frame
         self._narrowed = np.empty((height, side), np.float32)
-        self._side = side
+        self._frame = np.empty((side, side), np.uint8)
 
-    def __call__(self, one: Picture, other: Picture) -> Picture:
-        """The frame, in an array of its own."""
-        frame = np.empty((self._side, self._side), np.uint8)
-        _narrow(one, other, self._columns, self._column_shares, self._narrowed)
-        _flatten(self._narrowed, self._rows, self._row_shares, frame)
-        return frame
+    def take(self, place: int, colours: Picture) -> None:
+        """One of the two screens (`place` is 0 or 1), as the emulator's numbers of colours."""
+        grey = self._greys[place]
+        if not _repaint(colours, self._colours[place], self._grey_of, grey, self._changed):
+            self._look_grey(grey)
+            self._grey_of[colours] = grey
+            self._changed.fill(True)
+
+    def frame(self) -> Picture:
+        """The frame of the two screens taken last, in an array of its own."""
+        one, other = self._greys
+        _narrow(one, other, self._changed, self._columns, self._column_shares, self._narrowed)
+        _flatten(self._narrowed, self._changed, self._rows, self._row_shares, self._frame)
+        self._changed.fill(False)
+        return self._frame.copy()
 
 
 def _shares(length: int, parts: int) -> tuple[Places, Floats]:
@@ -55,12 +79,33 @@ def _shares(length: int, parts: int) -> tuple[Places, Floats]:
 
 
 @njit(cache=True)
-def _narrow(one: Picture, other: Picture, columns: Places, shares: Floats, narrowed: Floats) -> None:
-    """Every row of the brighter pixels, averaged along the row."""
+def _repaint(colours: Picture, painted: Picture, grey_of: Greys, grey: Picture, changed: Flags) -> bool:
+    """Bring `painted` and `grey` up to date in rows that changed, and flag these. False if a grey is not known."""
+    known = True
+    new_words, old_words = colours.view(np.uint64), painted.view(np.uint64)  # eight pixels at once
+    for y in range(colours.shape[0]):
+        differ = np.uint64(0)
+        for word in range(new_words.shape[1]):
+            differ |= new_words[y, word] ^ old_words[y, word]
+        if differ or changed[y]:
+            changed[y] = True
+            for x in range(colours.shape[1]):
+                shade = grey_of[colours[y, x]]
+                known &= shade >= 0
+                grey[y, x] = shade
+            painted[y] = colours[y]
+    return known
+
+
+@njit(cache=True)
+def _narrow(one: Picture, other: Picture, changed: Flags, columns: Places, shares: Floats, narrowed: Floats) -> None:
+    """The brighter pixels of every row that changed, averaged along the row."""
     left, middle, right = columns[0], columns[1], columns[2]
     left_share, middle_share, right_share = shares[0], shares[1], shares[2]
     line = np.empty(one.shape[1], np.float32)
     for y in range(one.shape[0]):
+        if not changed[y]:
+            continue
         for x in range(line.shape[0]):
             line[x] = np.float32(max(one[y, x], other[y, x]))
         out = narrowed[y]
@@ -70,10 +115,15 @@ def _narrow(one: Picture, other: Picture, columns: Places, shares: Floats, narro
 
 
 @njit(cache=True)
-def _flatten(narrowed: Floats, rows: Places, shares: Floats, frame: Picture) -> None:
-    """The rows averaged downwards and rounded, halves to the even side."""
+def _flatten(narrowed: Floats, changed: Flags, rows: Places, shares: Floats, frame: Picture) -> None:
+    """The rows averaged downwards and rounded, halves to the even side, where one of them changed."""
     total = np.empty(frame.shape[1], np.float32)
     for y in range(frame.shape[0]):
+        stale = False
+        for place in range(rows.shape[0]):
+            stale |= changed[rows[place, y]]
+        if not stale:
+            continue
         total[:] = 0
         for place in range(rows.shape[0]):
             line, share = narrowed[rows[place, y]], shares[place, y]

@@ -138,6 +138,26 @@ def test_a_seed_begins_a_new_game_and_repeats_it() -> None:
     assert other.snapshot() == first
 
 
+@pytest.mark.parametrize("game", GAMES)
+def test_a_beginning_that_is_re_entered_is_the_one_that_was_played(game: str) -> None:
+    often, once = Atari(game), Atari(game)
+    random = np.random.default_rng(0)
+    often.reset(seed=5)
+    for action in random.integers(often.action_space.n, size=30):  # type: ignore[attr-defined] # Discrete
+        often.step(int(action))
+    first, info = often.reset(seed=5)
+    expected, expected_info = once.reset(seed=5)
+    np.testing.assert_array_equal(first, expected)
+    assert (info, often.snapshot()) == (expected_info, once.snapshot())
+    first[:] = 0  # it belongs to the caller
+    for action in random.integers(often.action_space.n, size=30):  # type: ignore[attr-defined] # Discrete
+        frame, *rest = often.step(int(action))
+        expected, *expected_rest = once.step(int(action))
+        np.testing.assert_array_equal(frame, expected)
+        assert rest == expected_rest
+    np.testing.assert_array_equal(often.reset(seed=5)[0], Atari(game).reset(seed=5)[0])
+
+
 def test_no_ops_are_between_1_and_30() -> None:
     env = Atari("MsPacman")
     env.reset(seed=0)
