@@ -6,7 +6,7 @@ nothing here is ever unpickled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Any
 from zlib import crc32
@@ -55,27 +55,29 @@ class FrameCodec:
     def inflate_stacks(self, stacks: Sequence[Stack]) -> NDArray[Any]:
         """Observations of equal depth as one array of shape (batch, stack, *frame shape).
 
-        A frame that occurs several times is inflated once. Bytes that are no frame of this shape raise ValueError;
-        there is no checksum, so a changed pixel may pass.
+        A piece that occurs several times, as the same object, is inflated once. Bytes that are no frame of this shape
+        raise ValueError; there is no checksum, so a changed pixel may pass.
         """
         depth = len(stacks[0]) if stacks else 0
         if any(len(stack) != depth for stack in stacks):
             raise ValueError("observations of different depth in one batch")
-        rows = np.empty((len(stacks) * depth, self._frame_bytes), np.uint8)
-        first_row: dict[bytes, int] = {}
-        for row, squeezed in enumerate(chain.from_iterable(stacks)):
-            first = first_row.setdefault(squeezed, row)
-            rows[row] = np.frombuffer(self._raw(squeezed), np.uint8) if first == row else rows[first]
-        return rows.view(self.dtype).reshape(len(stacks), depth, *self.shape)
+        pieces = list(chain.from_iterable(stacks))
+        names = list(map(id, pieces))  # not their content, which takes as long to hash as to inflate
+        different = dict(zip(names, pieces, strict=True))
+        raw_of = dict(zip(different, self._raw(different.values()), strict=True))
+        inflated = np.frombuffer(bytearray().join(map(raw_of.__getitem__, names)), self.dtype)
+        return inflated.reshape(len(stacks), depth, *self.shape)
 
-    def _raw(self, squeezed: bytes) -> bytes:
+    def _raw(self, pieces: Collection[bytes]) -> Collection[bytes]:
+        """The frames of these pieces, each of the codec's size."""
+        size = self._frame_bytes
         try:
-            raw = lz4.block.decompress(squeezed, self._frame_bytes) if self._packed else squeezed
+            raw = [lz4.block.decompress(piece, size) for piece in pieces] if self._packed else pieces
         except (lz4.block.LZ4BlockError, OverflowError) as error:
             raise ValueError(f"damaged frame: {error}") from error
-        if len(raw) != self._frame_bytes:
-            raise ValueError(f"damaged frame: {len(raw)} bytes where {self._frame_bytes} were expected")
-        return bytes(raw)
+        if wrong := set(map(len, raw)) - {size}:
+            raise ValueError(f"damaged frame: {min(wrong)} bytes where {size} were expected")
+        return raw
 
 
 class SnapshotCodec:
