@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Comparison, comparison_from, describe_machine, show_table
+from benchmarks.measure import describe_machine, show_table
+from benchmarks.publish import comparisons_of, full_table, machine
 
 BENCHMARKS = ("core", "memory", "atari_throughput", "replay_traffic", "learner", "whole_system")
 
@@ -40,24 +41,6 @@ def run(name: str, out: Path) -> dict[str, Any] | None:
     return found
 
 
-def markdown(comparisons: list[Comparison]) -> str:
-    """The table of all comparisons."""
-    lines = ["| work | beside | unit | ours | peer | ratio | goal |", "| --- | --- | --- | --- | --- | --- | --- |"]
-    for line in comparisons:
-        goal = "" if line.goal is None else f"{line.goal:g}: {'reached' if line.reached else '**missed**'}"
-        cells = (
-            line.work,
-            line.beside,
-            line.unit,
-            line.ours.show(),
-            line.peer.show(),
-            f"**{line.ratio.show(2)}**",
-            goal,
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> int:
     arguments = parse_arguments()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -68,11 +51,11 @@ def main() -> int:
         print(f"== {place} of {len(names)}: {name}, after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
         if results := run(name, arguments.out):
             found[name] = results
-    comparisons = [comparison_from(line) for results in found.values() for line in results["comparisons"]]
-    minutes = (time.monotonic() - began) / 60
-    content = {"machine": describe_machine(), "minutes": round(minutes, 1), "benchmarks": found}
+    minutes = round((time.monotonic() - began) / 60, 1)
+    content = {"machine": describe_machine(), "minutes": minutes, "benchmarks": found}
+    comparisons = comparisons_of(content)
     (arguments.out / "results.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    (arguments.out / "results.md").write_text(markdown(comparisons), encoding="utf-8")
+    (arguments.out / "results.md").write_text(f"{machine(content)}\n\n{full_table(comparisons)}\n", encoding="utf-8")
     show_table(comparisons)
     print(f"{minutes:.1f} minutes; written to {arguments.out}/results.md and results.json")
     broken = [name for name in names if name not in found]

@@ -1,0 +1,90 @@
+"""The figures of a `make bench` in the documents: `python -m benchmarks.publish` after a run on a quiet machine.
+
+Results and plots are copied to `docs/bench/`, and what README.md and docs/performance.md hold between two markers is
+written anew from them. Nobody writes a figure there by hand; a test compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Comparison, comparison_from
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "docs" / "bench"
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+
+
+def comparisons_of(results: Mapping[str, Any]) -> list[Comparison]:
+    """All lines of all benchmarks."""
+    return [comparison_from(line) for found in results["benchmarks"].values() for line in found["comparisons"]]
+
+
+def full_table(comparisons: Sequence[Comparison]) -> str:
+    """Every comparison, with quartiles, in Markdown."""
+    lines = [
+        "| work | beside | unit | ours | peer | times better | goal |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for line in comparisons:
+        goal = "" if line.goal is None else f"{line.goal:g}: {'reached' if line.reached else '**missed**'}"
+        cells = (line.work, line.beside, line.unit, line.ours.show(), line.peer.show(), line.ratio.show(2), goal)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def headline(comparisons: Sequence[Comparison]) -> str:
+    """What has a goal, beside the strongest peer at that work, in Markdown."""
+    works: dict[str, list[Comparison]] = {}
+    for line in comparisons:
+        if line.goal is not None:
+            works.setdefault(line.work, []).append(line)
+    rows = ["| work | beside the strongest | times better |", "| --- | --- | --- |"]
+    for work, lines in works.items():
+        strongest = min(lines, key=lambda line: line.ratio.median)
+        rows.append(f"| {work} | {strongest.beside} | {strongest.ratio.show(2)} |")
+    return "\n".join(rows)
+
+
+def machine(results: Mapping[str, Any]) -> str:
+    """What the figures depend on, in one sentence."""
+    facts = dict(results["machine"])
+    cpu, cores = facts.pop("cpu"), facts.pop("cores")
+    versions = ", ".join(f"{name} {version}" for name, version in facts.items() if name != "system")
+    return f"{cpu}, {cores} cores, {facts['system']}; {versions}. It took {results['minutes']:.0f} minutes."
+
+
+def fill_in(document: str, results: Mapping[str, Any]) -> str:
+    """The document with each marked part written anew."""
+    comparisons = comparisons_of(results)
+    parts = {"table": full_table(comparisons), "headline": headline(comparisons), "machine": machine(results)}
+
+    def anew(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"<!-- bench: {name} -->\n{parts[name]}\n<!-- end of bench -->"
+
+    return re.sub(r"<!-- bench: (?P<name>\w+) -->\n.*?<!-- end of bench -->", anew, document, flags=re.DOTALL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.publish", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs/bench"), help="(default: %(default)s)")
+    folder = parser.parse_args().folder
+    PUBLISHED.mkdir(exist_ok=True)
+    for path in (folder / "results.json", *folder.glob("*.png")):
+        shutil.copy(path, PUBLISHED)
+    results = json.loads((PUBLISHED / "results.json").read_text(encoding="utf-8"))
+    for document in DOCUMENTS:
+        document.write_text(fill_in(document.read_text(encoding="utf-8"), results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
