@@ -18,7 +18,7 @@ from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.replay.occupancy import GREATEST_NOW, replace_by_priority, update_current
 from dpsr_apex.replay.schedules import constant
 from dpsr_apex.replay.transitions import Transitions
-from dpsr_apex.replay.trees import PriorityTrees, draw_to_sample
+from dpsr_apex.replay.trees import PriorityTrees
 
 CAPACITIES = (50_000, 1_000_000)
 CHUNK = 50  # transitions that come in at a time
@@ -89,13 +89,14 @@ class Compiled:
 
     def draw_update(self) -> Elapsed:
         """The same as `Ours.draw_update`, without reading what was drawn."""
-        nodes, levels = self._trees.nodes, self._trees.levels
         self._insert(WARM_UP)
+        found = np.empty(BATCH, dtype=np.int64)
         priorities = self._rng.lognormal(-3.0, 1.0, (DRAWS, BATCH))
         with timed() as timer:
             for row in priorities:
-                slots, _ = draw_to_sample(nodes, levels, self._rng.random(BATCH), ALPHA, BETA)
-                update_current(nodes, levels, self._identities, self._identities[slots], row, ALPHA, GAMMA)
+                slots, _ = self._trees.draw_to_sample(self._rng.random(BATCH), BETA)
+                names = self._identities[slots]
+                update_current(found, *self._trees.arrays, self._identities, names, row, ALPHA, GAMMA)
         return timer.elapsed.per(DRAWS)
 
     def _insert(self, count: int) -> None:
@@ -103,8 +104,7 @@ class Compiled:
         for _ in range(count // CHUNK):
             serials = np.arange(self._serial, self._serial + CHUNK)
             uniforms = self._rng.random((CHUNK, CANDIDATES))
-            nodes, levels = self._trees.nodes, self._trees.levels
-            replace_by_priority(nodes, levels, self._identities, serials, priorities, uniforms, ALPHA, GAMMA)
+            replace_by_priority(*self._trees.arrays, self._identities, serials, priorities, uniforms, ALPHA, GAMMA)
             self._serial += CHUNK
 
 

@@ -157,12 +157,11 @@ class DpsrReplay:
         """Set priorities from absolute TD errors; those of transitions replaced meanwhile are counted as stale."""
         priorities = self._priorities_of(td_errors, identities, "transition")
         trees = self._trees
-        slots = update_current(
-            trees.nodes, trees.levels, self._identities, identities, priorities, trees.alpha, trees.gamma
-        )
-        self._rank(slots)
-        self.counters.priorities_updated += slots.size
-        self.counters.priorities_stale += identities.size - slots.size
+        slots = np.empty(identities.size, dtype=np.int64)
+        count = update_current(slots, *trees.arrays, self._identities, identities, priorities, trees.alpha, trees.gamma)
+        self._rank(slots[:count])
+        self.counters.priorities_updated += count
+        self.counters.priorities_stale += identities.size - count
 
     def read(self, identities: Integers) -> Transitions:
         """The stored transitions of these identities; a KeyError names the first that is not stored."""
@@ -269,8 +268,7 @@ class DpsrReplay:
         trees = self._trees
         uniforms = self._rng.random((count, self.config.replace_candidates))
         slots = replace_by_priority(
-            trees.nodes,
-            trees.levels,
+            *trees.arrays,
             self._identities,
             arrivals.serials,
             arrivals.priorities,
@@ -284,8 +282,7 @@ class DpsrReplay:
         """Arrival i takes `slots[i]`."""
         trees = self._trees
         occupy(
-            trees.nodes,
-            trees.levels,
+            *trees.arrays,
             self._identities,
             slots,
             arrivals.serials,

@@ -1,6 +1,7 @@
 """Compiled steps in which slots change their tenants: one call for a whole chunk.
 
-`identities` holds the identity of each slot's tenant, -1 where there is none.
+`identities` holds the identity of each slot's tenant, its serial number times the capacity plus the slot, and -1 where
+there is none. The least identity is the oldest.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 from dpsr_apex.replay.trees import (
     GREATEST,
     REPLACING,
-    REPLACING_BEFORE,
-    Nodes,
+    Floats,
+    Levels,
     Slots,
     draw_into,
     refresh_all_ancestors,
@@ -25,13 +26,13 @@ FIRST_PRIORITY = 1.0  # of a transition that enters an empty replay
 GREATEST_NOW = np.nan  # in an array of priorities: the greatest in the replay at the moment of entering
 
 Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _occupy_slot(
-    nodes: Nodes,
-    levels: Integers,
+    leaves: Floats,
+    nodes: Floats,
+    levels: Levels,
     identities: Integers,
     slot: int,
     serial: int,
@@ -43,13 +44,14 @@ def _occupy_slot(
         greatest = nodes[GREATEST, levels[-1]]
         priority = greatest if greatest > 0.0 else FIRST_PRIORITY
     identities[slot] = serial * identities.size + slot
-    set_priority(nodes, levels, slot, priority, alpha, gamma)
+    set_priority(leaves, nodes, levels, slot, priority, alpha, gamma)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def occupy(
-    nodes: Nodes,
-    levels: Integers,
+    leaves: Floats,
+    nodes: Floats,
+    levels: Levels,
     identities: Integers,
     slots: Slots,
     serials: Integers,
@@ -59,13 +61,14 @@ def occupy(
 ) -> None:
     """Give each slot a new tenant, one after the other."""
     for i in range(slots.size):
-        _occupy_slot(nodes, levels, identities, slots[i], serials[i], priorities[i], alpha, gamma)
+        _occupy_slot(leaves, nodes, levels, identities, slots[i], serials[i], priorities[i], alpha, gamma)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def replace_by_priority(
-    nodes: Nodes,
-    levels: Integers,
+    leaves: Floats,
+    nodes: Floats,
+    levels: Levels,
     identities: Integers,
     serials: Integers,
     priorities: Floats,
@@ -80,37 +83,36 @@ def replace_by_priority(
     taken = np.empty(serials.size, dtype=np.int64)
     candidates = np.empty(uniforms.shape[1], dtype=np.int64)
     for i in range(serials.size):
-        draw_into(candidates, uniforms[i], nodes, levels, REPLACING, REPLACING_BEFORE)
-        oldest = candidates[0]
-        for slot in candidates:
-            if identities[slot] < identities[oldest]:
-                oldest = slot
-        _occupy_slot(nodes, levels, identities, oldest, serials[i], priorities[i], alpha, gamma)
-        taken[i] = oldest
+        draw_into(candidates, uniforms[i], leaves, nodes, levels, REPLACING)
+        for place in range(candidates.size):
+            candidates[place] = identities[candidates[place]]
+        taken[i] = candidates.min() % identities.size
+        _occupy_slot(leaves, nodes, levels, identities, taken[i], serials[i], priorities[i], alpha, gamma)
     return taken
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def update_current(
-    nodes: Nodes,
-    levels: Integers,
+    found: Slots,
+    leaves: Floats,
+    nodes: Floats,
+    levels: Levels,
     identities: Integers,
     names: Integers,
     priorities: Floats,
     alpha: float,
     gamma: float,
-) -> Slots:
+) -> int:
     """Give the tenants of these names new priorities; names of former tenants are passed over.
 
-    The slots of those found are returned.
+    `found`, as long as `names`, is overwritten with the slots of those found; how many they are is returned.
     """
-    found = np.empty(names.size, dtype=np.int64)
     count = 0
     for i in range(names.size):
         slot = names[i] % identities.size
         if names[i] >= 0 and identities[slot] == names[i]:
-            write_leaf(nodes, slot, priorities[i], alpha, gamma)
+            write_leaf(leaves, slot, priorities[i], alpha, gamma)
             found[count] = slot
             count += 1
-    refresh_all_ancestors(nodes, levels, found[:count])
-    return found[:count]
+    refresh_all_ancestors(leaves, nodes, levels, found[:count])
+    return count

@@ -1,207 +1,276 @@
 """The four trees over one set of slots: masses to sample and to replace by, least and greatest priority.
 
-Each tree has eight children a node, so a million slots are seven levels deep and the children of a node fill one cache
-line. The two trees of masses also keep, beside every child, the mass of its elder siblings: a draw then finds its child
-by seven comparisons without adding anything up. Parents are always recomputed from their children, never adjusted by a
-difference, so nothing drifts.
+Each tree has eight children a node, so a million slots are seven levels deep and the children of a node, a block, fill
+one cache line. Above the leaves, the two trees of masses also keep, beside every child, the mass of its elder siblings:
+a draw then finds its child by one comparison of vectors. The leaves, seven times as many as all other nodes, are kept
+small instead, because what does not fit into a cache is waited for: a draw adds up the one block of masses it has come
+to, and one row of priorities serves as the leaves of least and of greatest. Parents are always recomputed from their
+children, never adjusted by a difference, so nothing drifts.
 
 Slots and numbers only: what a slot holds, and what its priority means, is not known here.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-FANOUT = 8
+from dpsr_apex.replay.siblings import FANOUT, fetch_ahead, step_down, step_to_leaf
 
-# Rows of the node array. Every row has the same layout: all leaves, then level after level up to the root.
+SHIFT = 3  # a child's number shifted by this is its parent's: a division would have to mind the sign
+SECOND, CHILDREN = np.uint64(1), np.uint64(FANOUT)  # an index that cannot be negative is not checked for being so
+
+# Rows of leaves and of nodes.
 SAMPLING = 0  # p ** alpha
 REPLACING = 1  # p ** -gamma
+
+# Rows of leaves.
+PRIORITY = 2  # p; infinite where nothing is stored
+LEAF_ROWS = 3
+
+# Rows of nodes. Each has the same layout: the parents of leaves, then level after level up to the root.
 LEAST = 2  # p; infinite where nothing is stored
 GREATEST = 3  # p; zero where nothing is stored
-SAMPLING_BEFORE = 4  # sampling mass of the elder siblings; infinite where no mass follows
-REPLACING_BEFORE = 5
-ROWS = 6
+BEFORE = 4  # and SAMPLING or REPLACING: mass of the elder siblings; infinite where that is all the mass there is
+NODE_ROWS = 6
 
-Nodes = NDArray[np.float64]
 Slots = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Levels = NDArray[np.int64]
 
 
-def tree_levels(capacity: int) -> NDArray[np.int64]:
-    """Where each level begins in a row, the leaves first and the root last."""
+class Arrays(NamedTuple):
+    """What compiled functions take as their `leaves, nodes, levels`: apart, because a tuple is slow to hand over."""
+
+    leaves: Floats  # LEAF_ROWS x slots, filled up to whole blocks
+    nodes: Floats  # NODE_ROWS x nodes
+    levels: Levels  # where each level of nodes begins in a row; the last is the root
+
+
+def tree_levels(capacity: int) -> Levels:
+    """Where each level of nodes begins in a row, the parents of leaves first and the root last."""
     starts = [0]
-    width = capacity
-    while width > 1 or len(starts) == 1:
-        starts.append(starts[-1] + -(-width // FANOUT) * FANOUT)
-        width = -(-width // FANOUT)
+    width = _blocks_of(capacity)
+    while width > 1:
+        width = _blocks_of(width)
+        starts.append(starts[-1] + width * FANOUT)
     return np.array(starts, dtype=np.int64)
 
 
-def empty_nodes(levels: NDArray[np.int64]) -> Nodes:
-    """Trees with nothing stored, laid out so that the children of a node share one cache line."""
-    width = int(levels[-1]) + FANOUT
-    raw = np.zeros(ROWS * width + FANOUT)
-    shift = -(raw.ctypes.data // raw.itemsize) % FANOUT
-    nodes = raw[shift : shift + ROWS * width].reshape(ROWS, width)
+def _blocks_of(children: int) -> int:
+    """How many blocks so many children fill, the last one perhaps in part."""
+    return -(-children // FANOUT)
+
+
+def empty_trees(capacity: int) -> Arrays:
+    """Trees with nothing stored."""
+    levels = tree_levels(capacity)
+    leaves = _aligned_zeros(LEAF_ROWS, _blocks_of(capacity) * FANOUT)
+    leaves[PRIORITY] = np.inf
+    nodes = _aligned_zeros(NODE_ROWS, int(levels[-1]) + FANOUT)
     nodes[LEAST] = np.inf
-    nodes[SAMPLING_BEFORE:] = np.inf
-    nodes[SAMPLING_BEFORE:, ::FANOUT] = 0.0
-    return nodes
+    nodes[BEFORE:] = np.inf
+    nodes[BEFORE:, ::FANOUT] = 0.0
+    return Arrays(leaves, nodes, levels)
 
 
-@njit(cache=True)
-def _prefix_masses(nodes: Nodes, mass: int, before: int, block: int) -> float:
-    """Rewrite the elder siblings' masses of one block of children; their sum is returned."""
+def _aligned_zeros(rows: int, width: int) -> Floats:
+    """Rows of whole blocks, each block one cache line and not parts of two."""
+    raw = np.zeros(rows * width + FANOUT)
+    shift = -(raw.ctypes.data // raw.itemsize) % FANOUT
+    return raw[shift : shift + rows * width].reshape(rows, width)
+
+
+@njit(cache=True, error_model="numpy", forceinline=True)
+def _refresh_above_leaves(leaves: Floats, nodes: Floats, block: int) -> None:
+    """Recompute the parent of one block of leaves."""
+    parent, first = np.uint64(block), np.uint64(block) * CHILDREN
+    sampling, replacing, least, greatest = 0.0, 0.0, np.inf, 0.0
+    for child in range(CHILDREN):
+        sampling += leaves[SAMPLING, first + child]
+        replacing += leaves[REPLACING, first + child]
+        priority = leaves[PRIORITY, first + child]
+        least = priority if priority < least else least
+        stored = priority if priority < np.inf else 0.0
+        greatest = stored if stored > greatest else greatest
+    nodes[SAMPLING, parent] = sampling
+    nodes[REPLACING, parent] = replacing
+    nodes[LEAST, parent] = least
+    nodes[GREATEST, parent] = greatest
+
+
+@njit(cache=True, error_model="numpy", forceinline=True)
+def _refresh_above_nodes(nodes: Floats, block: int, above: int) -> None:
+    """Recompute the parent (the node `above`) of one block of nodes."""
+    parent, first = np.uint64(above), np.uint64(block) * CHILDREN
+    least, greatest = np.inf, 0.0
+    for child in range(CHILDREN):
+        lesser, greater = nodes[LEAST, first + child], nodes[GREATEST, first + child]
+        least = lesser if lesser < least else least
+        greatest = greater if greater > greatest else greatest
+    nodes[LEAST, parent] = least
+    nodes[GREATEST, parent] = greatest
+    nodes[SAMPLING, parent] = _add_up(nodes, SAMPLING, first)
+    nodes[REPLACING, parent] = _add_up(nodes, REPLACING, first)
+
+
+@njit(cache=True, error_model="numpy", forceinline=True)
+def _add_up(nodes: Floats, mass: int, first: np.uint64) -> float:
+    """Rewrite the elder siblings' masses of the block that begins with node `first`; the whole mass is returned."""
     total = 0.0
-    for child in range(block, block + FANOUT):
-        nodes[before, child] = total
-        total += nodes[mass, child]
-    # A target that rounding has pushed to the very end must still fall on the last child that has any mass.
-    child = block + FANOUT - 1
-    while child > block and nodes[mass, child] == 0.0:
-        nodes[before, child] = np.inf
-        child -= 1
+    for child in range(CHILDREN):
+        total += nodes[mass, first + child]
+    before = nodes[mass, first]
+    for child in range(SECOND, CHILDREN):
+        # A target that rounding has pushed to the very end must still fall on the last child that has any mass.
+        nodes[BEFORE + mass, first + child] = before if before < total else np.inf
+        before += nodes[mass, first + child]
     return total
 
 
-@njit(cache=True)
-def _refresh_parent(nodes: Nodes, block: int, parent: int) -> None:
-    least, greatest = np.inf, 0.0
-    for child in range(block, block + FANOUT):
-        least = min(least, nodes[LEAST, child])
-        greatest = max(greatest, nodes[GREATEST, child])
-    nodes[LEAST, parent] = least
-    nodes[GREATEST, parent] = greatest
-    nodes[SAMPLING, parent] = _prefix_masses(nodes, SAMPLING, SAMPLING_BEFORE, block)
-    nodes[REPLACING, parent] = _prefix_masses(nodes, REPLACING, REPLACING_BEFORE, block)
+@njit(cache=True, error_model="numpy")
+def _refresh_ancestors(leaves: Floats, nodes: Floats, levels: Levels, slot: int) -> None:
+    place = slot >> SHIFT
+    _refresh_above_leaves(leaves, nodes, place)
+    for level in range(1, levels.size):
+        place >>= SHIFT
+        _refresh_above_nodes(nodes, (levels[level - 1] >> SHIFT) + place, levels[level] + place)
 
 
-@njit(cache=True)
-def _refresh_ancestors(nodes: Nodes, levels: NDArray[np.int64], slot: int) -> None:
-    node = slot
-    for level in range(levels.size - 1):
-        node //= FANOUT
-        _refresh_parent(nodes, levels[level] + node * FANOUT, levels[level + 1] + node)
-
-
-@njit(cache=True)
-def refresh_all_ancestors(nodes: Nodes, levels: NDArray[np.int64], slots: Slots) -> None:
+@njit(cache=True, error_model="numpy")
+def refresh_all_ancestors(leaves: Floats, nodes: Floats, levels: Levels, slots: Slots) -> None:
     """Recompute what lies above many slots, level by level, so that their waits for memory overlap.
 
     A parent that neighbours in `slots` share is refreshed once.
     """
-    touched = slots.copy()
-    count = touched.size
-    for level in range(levels.size - 1):
-        kept = 0
+    places = np.empty(slots.size, dtype=np.int64)
+    count = _parents_of(places, slots)
+    for i in range(count):
+        _refresh_above_leaves(leaves, nodes, places[i])
+    for level in range(1, levels.size):
+        count = _parents_of(places, places[:count])
         for i in range(count):
-            node = touched[i] // FANOUT
-            if kept == 0 or touched[kept - 1] != node:
-                _refresh_parent(nodes, levels[level] + node * FANOUT, levels[level + 1] + node)
-                touched[kept] = node
-                kept += 1
-        count = kept
+            _refresh_above_nodes(nodes, (levels[level - 1] >> SHIFT) + places[i], levels[level] + places[i])
 
 
-@njit(cache=True)
-def write_leaf(nodes: Nodes, slot: int, priority: float, alpha: float, gamma: float) -> None:
+@njit(cache=True, error_model="numpy")
+def _parents_of(parents: Slots, places: Slots) -> int:
+    """Overwrite `parents`, which may be `places` itself, with the parents, without repeating a neighbour; how many."""
+    count = 0
+    for i in range(places.size):
+        parent = places[i] >> SHIFT
+        if count == 0 or parents[count - 1] != parent:
+            parents[count] = parent
+            count += 1
+    return count
+
+
+@njit(cache=True, error_model="numpy", forceinline=True)
+def write_leaf(leaves: Floats, slot: int, priority: float, alpha: float, gamma: float) -> None:
     """Give one slot a priority in its leaves alone; its ancestors must be refreshed before anything is drawn."""
-    nodes[SAMPLING, slot] = priority**alpha
-    nodes[REPLACING, slot] = priority**-gamma
-    nodes[LEAST, slot] = priority
-    nodes[GREATEST, slot] = priority
+    leaves[SAMPLING, slot] = priority**alpha
+    leaves[REPLACING, slot] = priority**-gamma
+    leaves[PRIORITY, slot] = priority
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def set_priority(
-    nodes: Nodes, levels: NDArray[np.int64], slot: int, priority: float, alpha: float, gamma: float
+    leaves: Floats, nodes: Floats, levels: Levels, slot: int, priority: float, alpha: float, gamma: float
 ) -> None:
     """Give one slot a priority, in all trees."""
-    write_leaf(nodes, slot, priority, alpha, gamma)
-    _refresh_ancestors(nodes, levels, slot)
+    write_leaf(leaves, slot, priority, alpha, gamma)
+    _refresh_ancestors(leaves, nodes, levels, slot)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def set_priorities(
-    nodes: Nodes, levels: NDArray[np.int64], slots: Slots, priorities: NDArray[np.float64], alpha: float, gamma: float
+    leaves: Floats, nodes: Floats, levels: Levels, slots: Slots, priorities: Floats, alpha: float, gamma: float
 ) -> None:
     """Give many slots their priorities; of a slot named twice the last one counts."""
     for i in range(slots.size):
-        write_leaf(nodes, slots[i], priorities[i], alpha, gamma)
-    refresh_all_ancestors(nodes, levels, slots)
+        write_leaf(leaves, slots[i], priorities[i], alpha, gamma)
+    refresh_all_ancestors(leaves, nodes, levels, slots)
 
 
-@njit(cache=True)
-def rebuild(nodes: Nodes, levels: NDArray[np.int64], size: int, alpha: float, gamma: float) -> None:
+@njit(cache=True, error_model="numpy")
+def rebuild(leaves: Floats, nodes: Floats, levels: Levels, size: int, alpha: float, gamma: float) -> None:
     """Make all leaves and nodes anew from the priorities of the first `size` slots, for these exponents."""
     for slot in range(size):
-        write_leaf(nodes, slot, nodes[LEAST, slot], alpha, gamma)
-    for level in range(levels.size - 1):
-        for block in range(levels[level], levels[level + 1], FANOUT):
-            _refresh_parent(nodes, block, levels[level + 1] + (block - levels[level]) // FANOUT)
+        write_leaf(leaves, slot, leaves[PRIORITY, slot], alpha, gamma)
+    for block in range(leaves.shape[1] >> SHIFT):
+        _refresh_above_leaves(leaves, nodes, block)
+    for level in range(1, levels.size):
+        for place in range((levels[level] - levels[level - 1]) >> SHIFT):
+            _refresh_above_nodes(nodes, (levels[level - 1] >> SHIFT) + place, levels[level] + place)
 
 
-@njit(cache=True)
-def set_replacing_mass(nodes: Nodes, levels: NDArray[np.int64], slot: int, mass: float) -> None:
+@njit(cache=True, error_model="numpy")
+def set_replacing_mass(leaves: Floats, nodes: Floats, levels: Levels, slot: int, mass: float) -> None:
     """Overwrite the replacing mass alone: zero keeps a slot out of further draws until it is put back."""
-    nodes[REPLACING, slot] = mass
-    _refresh_ancestors(nodes, levels, slot)
+    leaves[REPLACING, slot] = mass
+    _refresh_ancestors(leaves, nodes, levels, slot)
 
 
-@njit(cache=True)
-def draw_into(
-    slots: Slots, targets: NDArray[np.float64], nodes: Nodes, levels: NDArray[np.int64], mass: int, before: int
-) -> None:
-    """Stratified draw by mass: `slots` is overwritten with the drawn slots.
+@njit(cache=True, error_model="numpy")
+def draw_into(slots: Slots, targets: Floats, leaves: Floats, nodes: Floats, levels: Levels, mass: int) -> None:
+    """Stratified draw by mass, SAMPLING or REPLACING: `slots` is overwritten with the drawn slots.
 
     `targets` comes in as uniform numbers in [0, 1), one for each of the equal slices of the total mass, and is used up.
     A target falls on the leaf whose interval [mass of all leaves before it, that + its own mass) holds it.
     All draws go down together, level by level, so that their waits for memory overlap.
     """
+    before, masses = nodes[BEFORE + mass], leaves[mass]
     total = nodes[mass, levels[-1]]
     for i in range(slots.size):
         targets[i] = (i + targets[i]) / slots.size * total
         slots[i] = 0
     for level in range(levels.size - 2, -1, -1):
+        first = levels[level] >> SHIFT
         for i in range(slots.size):
-            block = levels[level] + slots[i] * FANOUT
-            child = 0
-            for sibling in range(1, FANOUT):
-                child += nodes[before, block + sibling] <= targets[i]
-            targets[i] -= nodes[before, block + child]
+            child, targets[i] = step_down(before, first + slots[i], targets[i])
             slots[i] = slots[i] * FANOUT + child
+    for i in range(slots.size):
+        fetch_ahead(masses, slots[i])
+    for i in range(slots.size):
+        slots[i] = slots[i] * FANOUT + step_to_leaf(masses, slots[i], targets[i])
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def draw_to_sample(
-    nodes: Nodes, levels: NDArray[np.int64], uniforms: NDArray[np.float64], alpha: float, beta: float
-) -> tuple[Slots, NDArray[np.float32]]:
+    slots: Slots,
+    weights: NDArray[np.float32],
+    uniforms: Floats,
+    leaves: Floats,
+    nodes: Floats,
+    levels: Levels,
+    alpha: float,
+    beta: float,
+) -> None:
     """Slots drawn by p ** alpha, and the weight of each: (N P(i)) ** -beta over the greatest such weight of ALL slots.
 
-    N and the total mass cancel out: what is left is (least mass / mass) ** beta.
+    N and the total mass cancel out: what is left is (least mass / mass) ** beta. `slots` and `weights` are overwritten:
+    arrays that compiled code makes take longer to hand over than those it is given.
     """
-    slots = np.empty(uniforms.size, dtype=np.int64)
-    weights = np.empty(uniforms.size, dtype=np.float32)
-    draw_into(slots, uniforms.copy(), nodes, levels, SAMPLING, SAMPLING_BEFORE)
+    draw_into(slots, uniforms.copy(), leaves, nodes, levels, SAMPLING)
     least_mass = nodes[LEAST, levels[-1]] ** alpha
     for i in range(slots.size):
-        weights[i] = (least_mass / nodes[SAMPLING, slots[i]]) ** beta
-    return slots, weights
+        weights[i] = (least_mass / leaves[SAMPLING, slots[i]]) ** beta
 
 
-@njit(cache=True)
-def draw_to_replace(nodes: Nodes, levels: NDArray[np.int64], uniforms: NDArray[np.float64]) -> Slots:
+@njit(cache=True, error_model="numpy")
+def draw_to_replace(leaves: Floats, nodes: Floats, levels: Levels, uniforms: Floats) -> Slots:
     """Slots drawn by p ** -gamma; one may come up more than once."""
     slots = np.empty(uniforms.size, dtype=np.int64)
-    draw_into(slots, uniforms.copy(), nodes, levels, REPLACING, REPLACING_BEFORE)
+    draw_into(slots, uniforms.copy(), leaves, nodes, levels, REPLACING)
     return slots
 
 
-def _is_blank(nodes: Nodes) -> bool:
-    """Whether nothing is stored at or below these nodes."""
-    return bool(np.isposinf(nodes[LEAST]).all() and not nodes[[SAMPLING, REPLACING, GREATEST]].any())
+def _is_blank(numbers: Floats, least: int) -> bool:
+    """Whether nothing is stored in these leaves or nodes, whose row `least` is infinite then and the others zero."""
+    return bool(np.isposinf(numbers[least]).all() and not np.delete(numbers, least, axis=0).any())
 
 
 class PriorityTrees:
@@ -210,37 +279,38 @@ class PriorityTrees:
     def __init__(self, capacity: int, alpha: float, gamma: float) -> None:
         self.alpha = alpha
         self.gamma = gamma
-        self.levels = tree_levels(capacity)
-        self.nodes = empty_nodes(self.levels)
+        self.arrays = empty_trees(capacity)
         self._capacity = capacity
 
     @property
-    def priorities(self) -> NDArray[np.float64]:
+    def priorities(self) -> Floats:
         """The priority of each slot, infinite where nothing is stored; a view, not to be written."""
-        return self.nodes[LEAST, : self._capacity]
+        return self.arrays.leaves[PRIORITY, : self._capacity]
 
     @property
     def greatest(self) -> float:
         """The greatest priority stored, 0 when nothing is."""
-        return float(self.nodes[GREATEST, self.levels[-1]])
+        return float(self.arrays.nodes[GREATEST, self.arrays.levels[-1]])
 
-    def set(self, slots: Slots, priorities: NDArray[np.float64]) -> None:
+    def set(self, slots: Slots, priorities: Floats) -> None:
         """Give many slots their priorities; of a slot named twice the last one counts."""
-        set_priorities(self.nodes, self.levels, slots, priorities, self.alpha, self.gamma)
+        set_priorities(*self.arrays, slots, priorities, self.alpha, self.gamma)
 
     def rebuild(self, size: int, alpha: float, gamma: float) -> None:
         """Make everything anew from the priorities of the first `size` slots, for new exponents."""
         self.alpha, self.gamma = alpha, gamma
-        rebuild(self.nodes, self.levels, size, alpha, gamma)
+        rebuild(*self.arrays, size, alpha, gamma)
 
-    def load(self, priorities: NDArray[np.float64], alpha: float, gamma: float) -> None:
+    def load(self, priorities: Floats, alpha: float, gamma: float) -> None:
         """Hold these priorities in the first slots, and nothing else."""
-        self.nodes[LEAST, : priorities.size] = priorities
+        self.arrays.leaves[PRIORITY, : priorities.size] = priorities
         self.rebuild(priorities.size, alpha, gamma)
 
-    def draw_to_sample(self, uniforms: NDArray[np.float64], beta: float) -> tuple[Slots, NDArray[np.float32]]:
+    def draw_to_sample(self, uniforms: Floats, beta: float) -> tuple[Slots, NDArray[np.float32]]:
         """Slots drawn by p ** alpha and their importance weights."""
-        slots, weights = draw_to_sample(self.nodes, self.levels, uniforms, self.alpha, beta)
+        slots = np.empty(uniforms.size, dtype=np.int64)
+        weights = np.empty(uniforms.size, dtype=np.float32)
+        draw_to_sample(slots, weights, uniforms, *self.arrays, self.alpha, beta)
         return slots, weights
 
     def draw_distinct_to_replace(self, count: int, rng: np.random.Generator) -> Slots:
@@ -249,52 +319,61 @@ class PriorityTrees:
         What is drawn already is kept out of the next draw, which is the same as drawing again whenever a slot comes up
         twice, but cannot go on forever.
         """
+        leaves, nodes, levels = self.arrays
         held: dict[int, float] = {}
-        while len(held) < count and self.nodes[REPLACING, self.levels[-1]] > 0.0:
-            for slot in draw_to_replace(self.nodes, self.levels, rng.random(count - len(held))).tolist():
-                held.setdefault(slot, float(self.nodes[REPLACING, slot]))
+        while len(held) < count and nodes[REPLACING, levels[-1]] > 0.0:
+            for slot in draw_to_replace(leaves, nodes, levels, rng.random(count - len(held))).tolist():
+                held.setdefault(slot, float(leaves[REPLACING, slot]))
             for slot in held:
-                set_replacing_mass(self.nodes, self.levels, slot, 0.0)
+                set_replacing_mass(leaves, nodes, levels, slot, 0.0)
         for slot, mass in held.items():
-            set_replacing_mass(self.nodes, self.levels, slot, mass)
+            set_replacing_mass(leaves, nodes, levels, slot, mass)
         return np.array(list(held), dtype=np.int64)
 
     def check_valid(self, size: int) -> tuple[bool, str]:
         """Whether every leaf follows from its priority and every node from its children, with what is wrong if not."""
-        priorities = self.priorities
-        if not (np.isfinite(priorities[:size]).all() and (priorities[:size] > 0).all()):
+        leaves = self.arrays.leaves
+        priorities = self.priorities[:size]
+        if not (np.isfinite(priorities).all() and (priorities > 0).all()):
             return False, "a stored priority is not finite and positive"
-        if not _is_blank(self.nodes[:, size : self.levels[1]]):
+        if not _is_blank(leaves[:, size:], PRIORITY):
             return False, "an empty slot has a priority or a mass"
-        if not np.array_equal(self.nodes[GREATEST, :size], priorities[:size]):
-            return False, "the trees of least and greatest priority have different leaves"
         for row, exponent in ((SAMPLING, self.alpha), (REPLACING, -self.gamma)):
-            if not np.allclose(self.nodes[row, :size], priorities[:size] ** exponent, rtol=1e-12, atol=0.0):
+            if not np.allclose(leaves[row, :size], priorities**exponent, rtol=1e-12, atol=0.0):
                 return False, f"a leaf of row {row} is not its priority to the power of {exponent}"
-        return self._check_parents()
+        return self._check_nodes()
 
-    def _check_parents(self) -> tuple[bool, str]:
-        for below, above in zip(self.levels[:-1], self.levels[1:], strict=True):
-            children = self.nodes[:, below:above].reshape(ROWS, -1, FANOUT)
-            parents = self.nodes[:, above : above + children.shape[1]]
-            width = above + -(-children.shape[1] // FANOUT) * FANOUT
-            if not _is_blank(self.nodes[:, above + children.shape[1] : width]):
-                return False, "a node without children has a priority or a mass"
-            running = np.cumsum(children, axis=2)
-            expected = {
-                SAMPLING: running[SAMPLING, :, -1],
-                REPLACING: running[REPLACING, :, -1],
-                LEAST: children[LEAST].min(axis=1),
-                GREATEST: children[GREATEST].max(axis=1),
-            }
-            for row, value in expected.items():
-                if not np.array_equal(parents[row], value):
-                    return False, f"a parent of row {row} does not follow from its children"
-            for row, before in ((SAMPLING, SAMPLING_BEFORE), (REPLACING, REPLACING_BEFORE)):
-                elders = np.zeros_like(children[row])
-                elders[:, 1:] = running[row, :, :-1]
-                no_mass_left = np.cumsum(children[row, :, ::-1], axis=1)[:, ::-1] == 0.0
-                no_mass_left[:, 0] = False
-                if not np.array_equal(children[before], np.where(no_mass_left, np.inf, elders)):
-                    return False, f"row {before} is not the mass of the elder siblings"
+    def _check_nodes(self) -> tuple[bool, str]:
+        leaves, nodes, levels = self.arrays
+        stored = np.where(np.isinf(leaves[PRIORITY]), 0.0, leaves[PRIORITY])
+        children = np.stack((leaves[SAMPLING], leaves[REPLACING], leaves[PRIORITY], stored))
+        for start, end in zip(levels, [*levels[1:], nodes.shape[1]], strict=True):
+            level = nodes[:, start:end]
+            valid, reason = _check_level(level, children.reshape(BEFORE, -1, FANOUT))
+            if not valid:
+                return False, reason
+            children = level[:BEFORE]
         return True, ""
+
+
+def _check_level(level: Floats, children: Floats) -> tuple[bool, str]:
+    """Whether the nodes of a level follow from the blocks of children below, and what lies before each from it."""
+    parents, padding = np.split(level, [children.shape[1]], axis=1)
+    if not _is_blank(padding[:BEFORE], LEAST):
+        return False, "a node without children has a priority or a mass"
+    expected = {
+        SAMPLING: np.cumsum(children[SAMPLING], axis=1)[:, -1],
+        REPLACING: np.cumsum(children[REPLACING], axis=1)[:, -1],
+        LEAST: children[LEAST].min(axis=1),
+        GREATEST: children[GREATEST].max(axis=1),
+    }
+    for row, value in expected.items():
+        if not np.array_equal(parents[row], value):
+            return False, f"a parent of row {row} does not follow from its children"
+    for row in (SAMPLING, REPLACING):
+        running = np.cumsum(level[row].reshape(-1, FANOUT), axis=1)
+        before = np.where(running < running[:, -1:], running, np.inf)[:, :-1]
+        found = level[BEFORE + row].reshape(-1, FANOUT)
+        if found[:, 0].any() or not np.array_equal(found[:, 1:], before):
+            return False, f"row {BEFORE + row} is not the mass of the elder siblings"
+    return True, ""

@@ -101,7 +101,7 @@ def test_replacing_is_proportional_to_p_to_the_minus_gamma(count: int, capacity:
     rng = np.random.default_rng(1)
     trees = replay._trees
     sets = 16_000 // candidates if candidates > 1 else 8_000
-    drawn = np.concatenate([draw_to_replace(trees.nodes, trees.levels, rng.random(candidates)) for _ in range(sets)])
+    drawn = np.concatenate([draw_to_replace(*trees.arrays, rng.random(candidates)) for _ in range(sets)])
     counts = np.bincount(drawn, minlength=count).astype(np.float64)
     assert counts.size == count
     assert credibility(counts, replay.priorities**-GAMMA) > CREDIBLE
@@ -121,7 +121,7 @@ def test_each_draw_of_a_set_stays_in_its_slice() -> None:
     counts = np.zeros_like(by_slice)
     rng = np.random.default_rng(2)
     for _ in range(3_000):
-        slots = draw_to_replace(replay._trees.nodes, replay._trees.levels, rng.random(8))
+        slots = draw_to_replace(*replay._trees.arrays, rng.random(8))
         counts[np.arange(8), slots] += 1
     assert (counts[by_slice == 0.0] == 0).all()
     for row in range(8):

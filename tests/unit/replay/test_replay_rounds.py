@@ -197,7 +197,7 @@ def forget_state(replay: DpsrReplay) -> None:
 
 
 def corrupt_trees(replay: DpsrReplay) -> None:
-    replay._trees.nodes[0, 2] *= 2
+    replay._trees.arrays.leaves[0, 2] *= 2
 
 
 def forget_round(replay: DpsrReplay) -> None:

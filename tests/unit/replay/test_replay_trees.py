@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpsr_apex.replay.siblings import FANOUT
 from dpsr_apex.replay.trees import (
-    FANOUT,
+    BEFORE,
     GREATEST,
     LEAST,
+    PRIORITY,
     REPLACING,
-    REPLACING_BEFORE,
     SAMPLING,
-    SAMPLING_BEFORE,
     PriorityTrees,
     draw_into,
     draw_to_replace,
@@ -40,8 +40,17 @@ def grown(
 def slot_of(trees: PriorityTrees, share: float) -> int:
     """The slot that the target at this share of the sampling mass falls on."""
     slots = np.empty(1, dtype=np.int64)
-    draw_into(slots, np.array([share]), trees.nodes, trees.levels, SAMPLING, SAMPLING_BEFORE)
+    draw_into(slots, np.array([share]), *trees.arrays, SAMPLING)
     return int(slots[0])
+
+
+def copies(trees: PriorityTrees) -> list[NDArray[np.float64]]:
+    return [trees.arrays.leaves.copy(), trees.arrays.nodes.copy()]
+
+
+def assert_same(found: list[NDArray[np.float64]], expected: list[NDArray[np.float64]]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def dyadic(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
@@ -86,12 +95,12 @@ def test_draws_are_the_oracles_with_holes_anywhere(capacity: int, seed: int, dra
     start = int(rng.integers(count))
     holes = np.union1d(holes, np.arange(start, min(start + 2 * FANOUT, count)))
     for slot in holes[holes != rng.integers(count)].tolist():
-        set_replacing_mass(trees.nodes, trees.levels, slot, 0.0)
-    masses = trees.nodes[REPLACING, :count].copy()
+        set_replacing_mass(*trees.arrays, slot, 0.0)
+    masses = trees.arrays.leaves[REPLACING, :count].copy()
     if not masses.any():
         return
     uniforms = rng.choice([0.0, ALMOST_ONE, 0.5, 0.25, rng.random()], draws)
-    slots = draw_to_replace(trees.nodes, trees.levels, uniforms).tolist()
+    slots = draw_to_replace(*trees.arrays, uniforms).tolist()
     assert slots == draw(masses, uniforms)
     assert (masses[slots] > 0).all()
 
@@ -109,7 +118,7 @@ def test_extreme_priorities_never_lead_to_an_empty_slot(capacity: int, alpha: fl
             assert 0 <= slots.min() <= slots.max() < count
             assert np.isfinite(weights).all()
             assert weights.max() <= 1.0
-            assert draw_to_replace(trees.nodes, trees.levels, uniforms).max() < count
+            assert draw_to_replace(*trees.arrays, uniforms).max() < count
         distinct = trees.draw_distinct_to_replace(count, rng)
         assert sorted(distinct.tolist()) == list(range(count))
 
@@ -118,11 +127,11 @@ def test_extreme_priorities_never_lead_to_an_empty_slot(capacity: int, alpha: fl
 def test_distinct_draws_leave_the_trees_as_they_were(capacity: int) -> None:
     rng = np.random.default_rng(capacity)
     trees = grown(np.exp(rng.normal(size=capacity)))
-    before = trees.nodes.copy()
+    before = copies(trees)
     for count in (1, 2, capacity, capacity + 3):
         drawn = trees.draw_distinct_to_replace(count, rng).tolist()
         assert len(drawn) == len(set(drawn)) == min(count, capacity)
-        np.testing.assert_array_equal(trees.nodes, before)
+        assert_same(copies(trees), before)
 
 
 def test_nothing_can_be_drawn_from_empty_trees() -> None:
@@ -137,9 +146,9 @@ def test_nothing_drifts_and_a_rebuild_changes_no_bit(capacity: int) -> None:
     assert trees.check_valid(capacity) == (True, "")
     rebuilt = PriorityTrees(capacity, 0.1, 0.1)
     rebuilt.load(trees.priorities.copy(), 0.6, 0.3)
-    np.testing.assert_array_equal(rebuilt.nodes, trees.nodes)
+    assert_same(copies(rebuilt), copies(trees))
     trees.rebuild(capacity, 0.6, 0.3)
-    np.testing.assert_array_equal(rebuilt.nodes, trees.nodes)
+    assert_same(copies(rebuilt), copies(trees))
 
 
 def test_of_a_slot_named_twice_the_last_priority_counts() -> None:
@@ -147,45 +156,67 @@ def test_of_a_slot_named_twice_the_last_priority_counts() -> None:
     trees.set(np.array([3, 5, 3]), np.array([2.0, 4.0, 8.0]))
     assert trees.priorities.tolist() == [1, 1, 1, 8, 1, 4, 1, 1, 1]
     assert trees.greatest == 8.0
-    assert trees.nodes[LEAST, trees.levels[-1]] == 1.0
+    assert trees.arrays.nodes[LEAST, trees.arrays.levels[-1]] == 1.0
 
 
 def test_least_and_greatest_of_empty_trees() -> None:
     trees = PriorityTrees(9, 1.0, 1.0)
-    assert (trees.nodes[LEAST, trees.levels[-1]], trees.greatest) == (np.inf, 0.0)
+    assert (trees.arrays.nodes[LEAST, trees.arrays.levels[-1]], trees.greatest) == (np.inf, 0.0)
+
+
+def corruptible() -> PriorityTrees:
+    """66 stored of 74, in 80 leaves; 10 parents of leaves in 16 nodes, 2 parents of those in 8, and the root."""
+    trees = grown(np.arange(2.0, 68.0), capacity=74, alpha=0.6, gamma=0.4)
+    assert trees.arrays.leaves.shape[1] == 80
+    assert trees.arrays.levels.tolist() == [0, 16, 24]
+    assert trees.check_valid(66) == (True, "")
+    return trees
+
+
+@pytest.mark.parametrize(
+    ("row", "slot", "value", "reason"),
+    [
+        (PRIORITY, 3, -1.0, "a stored priority is not finite and positive"),
+        (PRIORITY, 3, np.inf, "a stored priority is not finite and positive"),
+        (PRIORITY, 70, 1.0, "an empty slot has a priority or a mass"),
+        (SAMPLING, 70, 1.0, "an empty slot has a priority or a mass"),
+        (REPLACING, 79, 1e-9, "an empty slot has a priority or a mass"),  # beyond the capacity: padding
+        (PRIORITY, 3, 77.0, "a leaf of row 0 is not its priority to the power of 0.6"),
+        (SAMPLING, 3, 1.01, "a leaf of row 0 is not its priority to the power of 0.6"),
+        (REPLACING, 3, 1.01, "a leaf of row 1 is not its priority to the power of -0.4"),
+    ],
+)
+def test_check_valid_notices_a_corrupted_leaf(row: int, slot: int, value: float, reason: str) -> None:
+    trees = corruptible()
+    trees.arrays.leaves[row, slot] = value
+    assert trees.check_valid(66) == (False, reason)
 
 
 @pytest.mark.parametrize(
     ("row", "node", "value", "reason"),
     [
-        (LEAST, 3, -1.0, "a stored priority is not finite and positive"),
-        (LEAST, 3, np.inf, "a stored priority is not finite and positive"),
-        (LEAST, 70, 1.0, "an empty slot has a priority or a mass"),
-        (SAMPLING, 70, 1.0, "an empty slot has a priority or a mass"),
-        (REPLACING, 79, 1e-9, "an empty slot has a priority or a mass"),  # beyond the capacity: padding
-        (GREATEST, 70, 1.0, "an empty slot has a priority or a mass"),
-        (GREATEST, 3, 77.0, "the trees of least and greatest priority have different leaves"),
-        (SAMPLING, 3, 1.01, "a leaf of row 0 is not its priority to the power of 0.6"),
-        (REPLACING, 3, 1.01, "a leaf of row 1 is not its priority to the power of -0.4"),
-        (SAMPLING, 80 + 11, 1.0, "a node without children has a priority or a mass"),  # padding of a level
-        (SAMPLING, 80 + 2, 1.0, "a parent of row 0 does not follow from its children"),
+        (SAMPLING, 11, 1.0, "a node without children has a priority or a mass"),  # padding of a level
+        (LEAST, 11, 1.0, "a node without children has a priority or a mass"),
+        (GREATEST, 31, 1.0, "a node without children has a priority or a mass"),  # beside the root
+        (SAMPLING, 2, 1.0, "a parent of row 0 does not follow from its children"),
+        (REPLACING, 16 + 1, 1.0, "a parent of row 1 does not follow from its children"),
         (REPLACING, -FANOUT, 1.0, "a parent of row 1 does not follow from its children"),  # the root
-        (LEAST, 80 + 1, 0.0, "a parent of row 2 does not follow from its children"),
-        (GREATEST, 80 + 1, 99.0, "a parent of row 3 does not follow from its children"),
-        (SAMPLING_BEFORE, 9, 0.0, "row 4 is not the mass of the elder siblings"),
-        (REPLACING_BEFORE, 79, 1.0, "row 5 is not the mass of the elder siblings"),  # infinite where no mass follows
-        (REPLACING_BEFORE, 80 + 3, 0.0, "row 5 is not the mass of the elder siblings"),
+        (LEAST, 1, 0.0, "a parent of row 2 does not follow from its children"),
+        (LEAST, 24, 0.0, "a parent of row 2 does not follow from its children"),
+        (GREATEST, 1, 99.0, "a parent of row 3 does not follow from its children"),
+        (BEFORE + SAMPLING, 0, 1e-9, "row 4 is not the mass of the elder siblings"),  # nothing is before the first
+        (BEFORE + SAMPLING, 5, 0.0, "row 4 is not the mass of the elder siblings"),
+        (BEFORE + REPLACING, 15, 1.0, "row 5 is not the mass of the elder siblings"),  # infinite where no mass follows
+        (BEFORE + REPLACING, 16 + 1, 0.0, "row 5 is not the mass of the elder siblings"),
     ],
 )
-def test_check_valid_notices_a_corrupted_number(row: int, node: int, value: float, reason: str) -> None:
-    trees = grown(np.arange(2.0, 68.0), capacity=74, alpha=0.6, gamma=0.4)
-    assert trees.levels.tolist() == [0, 80, 96, 104]
-    assert trees.check_valid(66) == (True, "")
-    trees.nodes[row, node] = value
+def test_check_valid_notices_a_corrupted_node(row: int, node: int, value: float, reason: str) -> None:
+    trees = corruptible()
+    trees.arrays.nodes[row, node] = value
     assert trees.check_valid(66) == (False, reason)
 
 
 def test_check_valid_notices_mass_in_padding_although_its_parents_agree() -> None:
     trees = grown(np.arange(2.0, 68.0), capacity=74)
-    set_replacing_mass(trees.nodes, trees.levels, 76, 0.5)
+    set_replacing_mass(*trees.arrays, 76, 0.5)
     assert trees.check_valid(66) == (False, "an empty slot has a priority or a mass")
