@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsr_apex.config import ReplayConfig
-from dpsr_apex.replay.occupancy import GREATEST_NOW, occupy, replace_by_priority, update_current
+from dpsr_apex.replay.occupancy import (
+    GREATEST_NOW,
+    first_not_within,
+    occupy,
+    replace_by_priority,
+    update_current,
+)
 from dpsr_apex.replay.ranking import Ranking
 from dpsr_apex.replay.transitions import Transitions, blank, pack, read_rows, unpack, write_rows
 from dpsr_apex.replay.trees import PriorityTrees, Slots
@@ -219,11 +225,10 @@ class DpsrReplay:
     def _priorities_of(self, td_errors: Floats, names: Integers, what: str) -> Floats:
         if td_errors.shape != names.shape:  # compiled code would read past the end
             raise ValueError(f"there are {td_errors.size} TD errors for {names.size} transitions")
-        bad = ~((td_errors >= 0.0) & (td_errors <= GREATEST_TD_ERROR))  # also true for NaN
-        if bad.any():
-            first = int(np.argmax(bad))
+        bad = first_not_within(td_errors, 0.0, GREATEST_TD_ERROR)
+        if bad >= 0:
             raise BadPriority(
-                f"{what} {names[first]} has the absolute TD error {td_errors[first]}; "
+                f"{what} {names[bad]} has the absolute TD error {td_errors[bad]}; "
                 f"it must be a number from 0 to {GREATEST_TD_ERROR:g}"
             )
         return td_errors + self.config.priority_floor

@@ -28,6 +28,15 @@ GREATEST_NOW = np.nan  # in an array of priorities: the greatest in the replay a
 Integers = NDArray[np.int64]
 
 
+@njit(cache=True)
+def first_not_within(numbers: Floats, least: float, greatest: float) -> int:
+    """The place of the first number that is not from `least` to `greatest`, a NaN for instance; -1 if all are."""
+    for i in range(numbers.size):
+        if not least <= numbers[i] <= greatest:
+            return i
+    return -1
+
+
 @njit(cache=True, error_model="numpy")
 def _occupy_slot(
     leaves: Floats,
