@@ -7,6 +7,7 @@ came from: epsilon, the clock and the replay belong to others.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -80,6 +81,7 @@ class DqnAgent:
         # Two networks at a time with half of the threads each wait less for each other than all threads on one do.
         self._aside = ThreadPoolExecutor(1) if threads > 1 and self.device.type == "cpu" else None
         set_threads(threads // 2 if self._aside else threads)
+        keep_freed_memory()
         self._config = config
         self._target_version = 0
         with torch.random.fork_rng(devices=[]):
@@ -259,6 +261,19 @@ def set_threads(threads: int) -> None:
     # Torch takes this number only before its first parallel work; later it would not matter, nothing here uses it.
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(1)
+
+
+def keep_freed_memory() -> None:
+    """Have the allocator keep what it gets back, where it is glibc's.
+
+    It would else return the large tensors of every update to the system and fault them in again, which took a tenth
+    of an update's time.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # their numbers in malloc.h
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(mmap_threshold, 32 * 2**20)  # the greatest that it takes
+        mallopt(trim_threshold, 512 * 2**20)
 
 
 def usable_cores() -> int:
