@@ -65,9 +65,8 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._actions = self._ale.getMinimalActionSet()
         self._opening = _opening(self._actions)
         self._starts: dict[int, Start | None] = {}  # by the number of no-ops; None where the game ended in its opening
-        height, width = self._ale.getScreenDims()
-        self._screen = np.zeros((height, width), np.uint8)
-        self._shrinker = Shrinker(height, width, SIDE, self._ale.getScreenGrayscale)
+        self._screen = self._ale.getScreen()
+        self._shrinker = Shrinker(self._screen, self._ale.getScreenGrayscale, SIDE)
         self._lives = 0
         self._life_lost = False
         self._keyframe = b""

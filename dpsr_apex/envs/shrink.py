@@ -21,35 +21,37 @@ Greys = NDArray[np.int16]
 Flags = NDArray[np.bool_]
 
 _UNKNOWN = -1
+_WORD = 8  # pixels that are compared at once
 
 
 class Shrinker:
     """From two screens of one size to square frames of `side` pixels; up to two screen columns go into one of a frame.
 
-    `look_grey` fills an array with the grey form of the screen that is given at the time. What a colour looks like in
-    grey is asked once and remembered: an emulator takes longer to paint its whole screen in grey than all else here.
+    Screens are given as the emulator's numbers of colours; `look_grey` fills an array with the grey form of the one that
+    is given at the time, which at the beginning is `colours`. What a colour looks like in grey is asked once and
+    remembered: an emulator takes longer to paint its whole screen in grey than all else here.
     """
 
-    def __init__(self, height: int, width: int, side: int, look_grey: Callable[[Picture], None]) -> None:
-        if not side < width <= 2 * side or height < side or width % 8:
+    def __init__(self, colours: Picture, look_grey: Callable[[Picture], None], side: int) -> None:
+        height, width = colours.shape
+        if not side < width <= 2 * side or height < side or width % _WORD:
             raise ValueError(f"screens of {height}x{width} do not shrink to {side}x{side}")
         self._look_grey = look_grey
         self._columns, self._column_shares = _shares(width, side)
         self._rows, self._row_shares = _shares(height, side)
         self._grey_of = np.full(256, _UNKNOWN, np.int16)
-        self._colours = [np.zeros((height, width), np.uint8) for _ in range(2)]
-        self._greys = [np.zeros((height, width), np.uint8) for _ in range(2)]
-        self._changed = np.ones(height, np.bool_)  # rows, since the last frame
+        self._painted = [colours.copy() for _ in range(2)]
+        self._greys = [np.empty_like(colours) for _ in range(2)]
+        self._changed = np.empty(height, np.bool_)  # rows, since the last frame
         self._narrowed = np.empty((height, side), np.float32)
         self._frame = np.empty((side, side), np.uint8)
+        for place in range(2):
+            self._learn(place)
 
     def take(self, place: int, colours: Picture) -> None:
-        """One of the two screens (`place` is 0 or 1), as the emulator's numbers of colours."""
-        grey = self._greys[place]
-        if not _repaint(colours, self._colours[place], self._grey_of, grey, self._changed):
-            self._look_grey(grey)
-            self._grey_of[colours] = grey
-            self._changed.fill(True)
+        """One of the two screens; `place` is 0 or 1."""
+        if not _repaint(colours, self._painted[place], self._grey_of, self._greys[place], self._changed):
+            self._learn(place)
 
     def frame(self) -> Picture:
         """The frame of the two screens taken last, in an array of its own."""
@@ -58,6 +60,12 @@ class Shrinker:
         _flatten(self._narrowed, self._changed, self._rows, self._row_shares, self._frame)
         self._changed.fill(False)
         return self._frame.copy()
+
+    def _learn(self, place: int) -> None:
+        """See the screen in grey, and remember its colours."""
+        self._look_grey(self._greys[place])
+        self._grey_of[self._painted[place]] = self._greys[place]
+        self._changed.fill(True)
 
 
 def _shares(length: int, parts: int) -> tuple[Places, Floats]:
@@ -80,20 +88,22 @@ def _shares(length: int, parts: int) -> tuple[Places, Floats]:
 
 @njit(cache=True)
 def _repaint(colours: Picture, painted: Picture, grey_of: Greys, grey: Picture, changed: Flags) -> bool:
-    """Bring `painted` and `grey` up to date in rows that changed, and flag these. False if a grey is not known."""
+    """Bring `painted` and `grey` up to date, and flag rows that changed. False if the grey of a colour is not known."""
     known = True
-    new_words, old_words = colours.view(np.uint64), painted.view(np.uint64)  # eight pixels at once
-    for y in range(colours.shape[0]):
+    new, old = colours.view(np.uint64), painted.view(np.uint64)
+    for y in range(new.shape[0]):
         differ = np.uint64(0)
-        for word in range(new_words.shape[1]):
-            differ |= new_words[y, word] ^ old_words[y, word]
-        if differ or changed[y]:
+        for word in range(new.shape[1]):
+            differ |= new[y, word] ^ old[y, word]
+        if differ:
             changed[y] = True
-            for x in range(colours.shape[1]):
-                shade = grey_of[colours[y, x]]
-                known &= shade >= 0
-                grey[y, x] = shade
-            painted[y] = colours[y]
+            for word in range(new.shape[1]):
+                if new[y, word] != old[y, word]:
+                    old[y, word] = new[y, word]
+                    for x in range(_WORD * word, _WORD * (word + 1)):
+                        shade = grey_of[colours[y, x]]
+                        known &= shade != _UNKNOWN
+                        grey[y, x] = shade
     return known
 
 

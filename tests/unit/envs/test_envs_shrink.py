@@ -18,7 +18,7 @@ class Emulator:
         self.palette = palette
         self.colours = np.zeros((height, 160), np.uint8)
         self.painted = 0
-        self.shrinker = Shrinker(height, 160, 84, self.look_grey)
+        self.shrinker = Shrinker(self.colours, self.look_grey, 84)
 
     def look_grey(self, out: np.ndarray) -> None:
         self.painted += 1
@@ -76,7 +76,7 @@ def test_a_frame_belongs_to_the_caller() -> None:
 def test_the_emulator_is_asked_for_grey_only_when_it_shows_a_new_colour() -> None:
     emulator = Emulator(210, np.arange(256, dtype=np.uint8)[::-1].copy())
     screen = np.zeros((210, 160), np.uint8)
-    for colour, painted in ((0, 1), (9, 2), (0, 2), (9, 2), (5, 3)):
+    for colour, painted in ((0, 2), (9, 3), (0, 3), (9, 3), (5, 4)):  # twice at the beginning
         screen[100:104, 30:40] = colour
         emulator.assert_as_opencv(screen.copy(), screen.copy())
         assert emulator.painted == painted
@@ -84,4 +84,4 @@ def test_the_emulator_is_asked_for_grey_only_when_it_shows_a_new_colour() -> Non
 
 def test_sizes_that_it_is_not_made_for_are_refused() -> None:
     with pytest.raises(ValueError, match="do not shrink"):
-        Shrinker(210, 320, 84, lambda _: None)
+        Shrinker(np.zeros((210, 320), np.uint8), lambda _: None, 84)
