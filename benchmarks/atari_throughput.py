@@ -1,7 +1,9 @@
-"""Steps a second on one core: our environment beside gymnasium's wrappers, and a whole solo run with learning.
+"""Steps a second on one core: our environment beside gymnasium's and ale_py's own, and a whole solo run with learning.
 
-Ours takes a snapshot at every step and squeezes every frame, as an actor does; gymnasium's does neither. Both play at
-random, skip four frames, show 84x84 grey in stacks of four, begin with up to 30 no-ops and end with a life.
+Ours takes a snapshot at every step and squeezes every frame, as an actor does; the peers do neither. All play at
+random, skip four frames, show 84x84 grey in stacks of four, begin with up to 30 no-ops and end with a life. ale_py's
+vector environment has one thread: with one game, as ours, and with as many as pay. Four frames of the emulator and
+nothing else are measured, too: nobody who plays with it can be faster.
 """
 
 from __future__ import annotations
@@ -12,19 +14,25 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import ale_py
 import gymnasium
 import numpy as np
+from ale_py.vector_env import AtariVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-from benchmarks.measure import Elapsed, Report, interleave, parse_options, ratio, spread, timed
+from benchmarks.measure import Comparison, Elapsed, Report, Spread, interleave, parse_options, ratio, spread, timed
 from dpsr_apex.config_files import load_config
+from dpsr_apex.envs.atari import find_rom
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.run.solo import Solo
 
 GAMES = ("Breakout", "Pong", "SpaceInvaders")
 STEPS = 1_000  # of one repetition
+REPETITIONS = 7
+MANY = 32  # games of the larger vector environment; more gain nothing
+GOAL = 1.4
 SOLO_STEPS = 500  # of one repetition: 125 updates and one recycling round
-SOLO_REPETITIONS = 5
+SOLO_REPETITIONS = 3  # nothing is compared with it
 SOLO_CAPACITY = 4_000  # transitions; filled before anything is timed
 
 SOLO_OVERRIDES = (
@@ -34,6 +42,11 @@ SOLO_OVERRIDES = (
     "actor.exploration=0.01",
     "run.threads=1",
 )
+
+GYMNASIUM = "gymnasium's AtariPreprocessing and FrameStackObservation"
+VECTOR_ONE = "ale_py's AtariVectorEnv, one game"
+VECTOR_MANY = f"ale_py's AtariVectorEnv, {MANY} games"
+EMULATOR = "the emulator's frames alone"
 
 
 def our_loop(game: str) -> Callable[[], Elapsed]:
@@ -69,6 +82,44 @@ def gymnasium_loop(game: str) -> Callable[[], Elapsed]:
                 _, _, terminal, truncated, _ = env.step(action)
                 if terminal or truncated:
                     env.reset()
+        return timer.elapsed.per(STEPS)
+
+    return play
+
+
+def vector_loop(game: str, games: int) -> Callable[[], Elapsed]:
+    """ale_py's own environment in one thread, without snapshots; a step is one game's."""
+    env = AtariVectorEnv(find_rom(game).stem, num_envs=games, num_threads=1, episodic_life=True)
+    rng = np.random.default_rng(0)
+    actions_of_game = env.single_action_space.n  # type: ignore[attr-defined]  # Discrete, which Space does not say
+    env.reset(seed=0)
+
+    def play() -> Elapsed:
+        actions = rng.integers(actions_of_game, size=(STEPS // games, games))
+        with timed() as timer:
+            for chosen in actions:
+                env.step(chosen)
+        return timer.elapsed.per(actions.size)
+
+    return play
+
+
+def emulator_loop(game: str) -> Callable[[], Elapsed]:
+    """Four frames a step, at which nobody looks."""
+    ale = ale_py.ALEInterface()
+    ale.loadROM(find_rom(game))
+    start = ale.cloneState()  # re-entered when a game ends, since a reset takes many frames
+    possible = ale.getMinimalActionSet()
+    rng = np.random.default_rng(0)
+
+    def play() -> Elapsed:
+        actions = [possible[i] for i in rng.integers(len(possible), size=STEPS)]
+        with timed() as timer:
+            for action in actions:
+                for _ in range(4):
+                    ale.act(action)
+                if ale.game_over():
+                    ale.restoreState(start)
         return timer.elapsed.per(STEPS)
 
     return play
@@ -129,17 +180,44 @@ def watch_solo(solo: Solo) -> Shares:
 
 
 def measure_games(report: Report) -> None:
-    """Every game in both environments."""
+    """Every game in all environments."""
     rows = []
     for game in GAMES:
-        times = interleave({"ours": our_loop(game), "gymnasium": gymnasium_loop(game)})
+        works = {
+            "ours": our_loop(game),
+            GYMNASIUM: gymnasium_loop(game),
+            VECTOR_ONE: vector_loop(game, 1),
+            VECTOR_MANY: vector_loop(game, MANY),
+            EMULATOR: emulator_loop(game),
+        }
+        times = interleave(works, REPETITIONS)
         report.record(game, times, 1e6, "microseconds")
-        faster = ratio(times["ours"], times["gymnasium"])
-        report.figures[game]["times_faster"] = faster._asdict()
-        speeds = [spread([1 / one.cpu for one in times[who]]).show(0) for who in ("ours", "gymnasium")]
-        rows.append([game, *speeds, faster.show(2)])
-    columns = ("game", "ours, with snapshots", "gymnasium's wrappers, without", "ours is faster, times")
-    report.table("Environment steps per CPU second, random policy (quartiles)", columns, rows)
+        compare(report, game, times)
+        rows.append([game, *(speed(taken).show(0) for taken in times.values())])
+    report.table("Environment steps per CPU second, random policy (quartiles)", ("game", *times), rows)
+
+
+def compare(report: Report, game: str, times: dict[str, list[Elapsed]]) -> None:
+    """Ours beside every peer; the goal is set by the fastest."""
+    peers = (GYMNASIUM, VECTOR_ONE, VECTOR_MANY)
+    best = max(peers, key=lambda peer: speed(times[peer]).median)
+    for peer in peers:
+        report.compare(
+            Comparison(
+                work=f"{game}: environment steps, a snapshot at every one and all frames squeezed included",
+                beside=f"{peer}, neither included",
+                unit="steps per CPU second",
+                ours=speed(times["ours"]),
+                peer=speed(times[peer]),
+                ratio=ratio(times["ours"], times[peer]),
+                goal=GOAL if peer == best else None,
+            )
+        )
+
+
+def speed(times: list[Elapsed]) -> Spread:
+    """Steps per CPU second."""
+    return spread([1 / one.cpu for one in times])
 
 
 def measure_solo(report: Report) -> None:
