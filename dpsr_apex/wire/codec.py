@@ -1,8 +1,11 @@
 """Messages as frames, and frames as messages. The one module that knows msgpack.
 
-Frame 0 is a small msgpack array: the version of the protocol, the number of the message, then its numbers and texts in
-the order of its fields, and for a field that may be None whether it is there. Bytes, arrays and transitions follow as
-raw frames, little-endian. All this is derived from the type hints of the messages: a new one needs no code here.
+Frame 0 is a small msgpack array: the version of the protocol, the number of the message, then its fields in their
+order: a number or a text is there itself, an array by its count of items, transitions by three counts, and of bytes
+that may be None whether they are there. In a message with arrays or transitions frame 1 holds all their numbers, one
+column after the other, little-endian. Then follows one frame for each field of bytes, and one for the pieces of
+transitions: a few large frames cost the least. All this is derived from the type hints of the messages: a new one needs
+no code here.
 
 Frames come from anyone who can reach the socket. Nothing is believed before it was checked, nothing is allocated that
 is only announced, and whatever is wrong ends in `BadMessage`.
@@ -12,10 +15,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from types import NoneType
-from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgpack
 import numpy as np
@@ -24,10 +28,11 @@ from numpy.typing import NDArray
 from dpsr_apex.replay.transitions import Transitions, pack, unpack
 from dpsr_apex.wire.messages import Message, Refused
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_FRAME = 256 * 2**20  # bytes in any one frame
 MAX_HEADER = 2**20  # bytes in frame 0, which holds all texts
 MAX_ENTRIES = 64  # in frame 0; some more than needed, so that other versions are known for what they are
+MAX_PARTS = 16  # frames of one message; for the same reason some more
 MAX_ROWS = 100_000  # in any one array, or transitions in any one message
 MAX_PIECES = 40 * MAX_ROWS  # frames and snapshots that the transitions of one message name
 
@@ -47,20 +52,14 @@ class WrongProtocol(BadMessage):
 
 
 def encode(message: Message) -> list[Frame]:
-    """The message as 1 to MAX_PARTS frames, which nothing can change any more."""
+    """The message as a few frames, which nothing can change any more."""
     plan = _PLAN_OF[type(message)]
-    header: list[Any] = [PROTOCOL, plan.number]
-    frames: list[Frame] = []
+    draft = _Draft([PROTOCOL, plan.number], [], [])
     for field, value in zip(plan.fields, message, strict=True):
-        if field.form is None:
-            header.append(_AS_PYTHON[field.entry](value))
-            continue
-        if field.entry is bool:
-            header.append(value is not None)
-        if value is not None:
-            frames += field.form.split(value)
+        field.write(value, draft)
     # A reason or a path may hold half a character, and is to arrive nevertheless.
-    return [msgpack.packb(header, unicode_errors="replace"), *frames]
+    header = msgpack.packb(draft.header, unicode_errors="replace")
+    return [header, b"".join(draft.columns), *draft.blobs] if plan.has_columns else [header, *draft.blobs]
 
 
 def decode(frames: Sequence[Frame]) -> Message:
@@ -69,76 +68,216 @@ def decode(frames: Sequence[Frame]) -> Message:
     `Refused` is understood in every version of the protocol, so that a refused stranger can say why.
     """
     parts = [bytes(frame) for frame in frames]  # no copy where they are bytes already
-    plan, header = _open(parts)
-    entries = _entries(plan, header)
-    expected = 1 + sum(
-        field.form.frames for field, entry in zip(plan.fields, entries, strict=True) if field.form and entry
-    )
-    _require(len(parts) == expected, f"{plan.cls.__name__} has {expected} frames, but {len(parts)} came")
-    behind = iter(parts[1:])
-    values = {field.name: _value(field, entry, behind) for field, entry in zip(plan.fields, entries, strict=True)}
-    for names in plan.together:
-        _check_rows({name: len(values[name]) for name in names if values[name] is not None})
-    return cast(Message, plan.cls(**values))
+    plan, entries = _open(parts)
+    name = plan.cls.__name__
+    if len(entries) != plan.entries:
+        raise BadMessage(f"{name} has {plan.entries} entries in its header, but {len(entries)} came")
+    expected = plan.frames - sum(entries[place] is False for place in plan.flags)
+    if len(parts) != expected:
+        raise BadMessage(f"{name} has {expected} frames, but {len(parts)} came")
+    reading = _Reading(entries, parts[1] if plan.has_columns else b"", parts[1 + plan.has_columns :])
+    values: list[Any] = [field.read(reading) for field in plan.fields]
+    if reading.place != len(reading.columns):
+        raise BadMessage(f"the columns of {name} have {reading.place} bytes, but {len(reading.columns)} came")
+    for places in plan.together:
+        _check_rows({plan.fields[place].name: len(values[place]) for place in places if values[place] is not None})
+    return cast(Message, plan.cls(*values))
 
 
-# How a message travels, by its type hints.
+# Messages half way: being written, and being read.
 
 
-class _Form(NamedTuple):
-    """How values of one type travel as raw frames: how many, the way there, and the way back, given a name for it."""
+class _Draft(NamedTuple):
+    """What is written so far, by where it goes."""
 
-    frames: int
-    split: Callable[[Any], list[Frame]]
-    join: Callable[[str, list[bytes]], Any]
+    header: list[Any]
+    columns: list[bytes]
+    blobs: list[Frame]
 
 
-class _Field(NamedTuple):
+class _Reading:
+    """What came, and how far it was read. There are as many entries and blobs as the plan of the message says."""
+
+    def __init__(self, entries: list[Any], columns: bytes, blobs: list[bytes]) -> None:
+        self.entry = iter(entries).__next__
+        self.blob = iter(blobs).__next__
+        self.columns = columns
+        self.place = 0  # in the columns
+
+    def column(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        """A view of the next `count` numbers, all of them finite."""
+        place = self.place
+        self.place += count * dtype.itemsize
+        if self.place > len(self.columns):
+            raise BadMessage(f"the columns end within {name}, which has {count} items")
+        array = np.frombuffer(self.columns, dtype, count, place)
+        if dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+            row = int(np.argmin(finite))
+            raise BadMessage(f"{name}[{row}] is {array[row]}")
+        return array
+
+
+def _count(name: str, entry: Any, most: int) -> int:
+    """The entry, which says how many items there are."""
+    if type(entry) is not int:  # a bool is no int here
+        raise BadMessage(f"{name} is of type {type(entry).__name__}, not a count")
+    if entry > most:
+        raise BadMessage(f"{name} has {entry} items, more than {most}")
+    if entry < 0:
+        raise BadMessage(f"{name} has {entry} items")
+    return entry
+
+
+# How a field travels, by its type hint. Each knows how many entries it has in the header, and how many frames behind.
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A number or a text."""
+
     name: str
-    entry: type | None  # of its entry in the header: the value itself, or of a form whether it is there
-    form: _Form | None
+    kind: type
+
+    entries: ClassVar[int] = 1
+    frames: ClassVar[int] = 0
+
+    def write(self, value: Any, draft: _Draft) -> None:
+        draft.header.append(_AS_PYTHON[self.kind](value))
+
+    def read(self, reading: _Reading) -> Any:
+        entry, kind = reading.entry(), self.kind
+        found = type(entry)
+        if found is not kind:  # a bool is no int here
+            raise BadMessage(f"{self.name} is of type {found.__name__}, not {kind.__name__}")
+        if kind is int and not -(2**63) <= entry < 2**63:
+            raise BadMessage(f"{self.name} is {entry}, which is more than 64 bits")
+        if kind is float and not math.isfinite(entry):
+            raise BadMessage(f"{self.name} is {entry}")
+        return entry
 
 
-class _Plan(NamedTuple):
-    number: int
-    cls: Callable[..., Any]
-    fields: list[_Field]
-    together: list[list[str]]  # names of fields that must have the same number of rows
+@dataclass(frozen=True)
+class _Blob:
+    """Bytes; where they may be None, an entry says whether they are there."""
+
+    name: str
+    may_miss: bool
+
+    frames: ClassVar[int] = 1
+
+    @property
+    def entries(self) -> int:
+        return int(self.may_miss)
+
+    def write(self, value: Any, draft: _Draft) -> None:
+        if self.may_miss:
+            draft.header.append(value is not None)
+        if value is not None:
+            draft.blobs.append(value)
+
+    def read(self, reading: _Reading) -> bytes | None:
+        is_there = reading.entry() if self.may_miss else True
+        if type(is_there) is not bool:
+            raise BadMessage(f"{self.name} is of type {type(is_there).__name__}, not bool")
+        return reading.blob() if is_there else None
 
 
-_AS_PYTHON: dict[type | None, Callable[[Any], Any]] = {int: operator.index, float: float, str: str, bool: bool}
-_ROWS_APART = {"failed", "scores", "lengths"}  # these are not about the transitions beside them
+@dataclass(frozen=True)
+class _Column:
+    """An array; its entry is its count of items, or None."""
+
+    name: str
+    may_miss: bool
+    dtype: np.dtype[Any]
+
+    entries: ClassVar[int] = 1
+    frames: ClassVar[int] = 0
+
+    def write(self, value: Any, draft: _Draft) -> None:
+        if value is None:
+            draft.header.append(None)
+            return
+        draft.header.append(len(value))
+        draft.columns.append(_raw(value, self.dtype))
+
+    def read(self, reading: _Reading) -> NDArray[Any] | None:
+        """An array of its own, writable, in the byte order of this machine."""
+        entry = reading.entry()
+        if entry is None and self.may_miss:
+            return None
+        count = _count(self.name, entry, MAX_ROWS)
+        return reading.column(self.name, self.dtype, count).astype(self.dtype.newbyteorder("="))
 
 
-def _plan(number: int, cls: type) -> _Plan:
-    hints = get_type_hints(cls)
-    columns = [name for name, hint in hints.items() if _bare(hint) not in (*_AS_PYTHON, bytes)]
-    together = [[name for name in columns if (name in _ROWS_APART) is apart] for apart in (False, True)]
-    return _Plan(number, cls, [_field(name, hint) for name, hint in hints.items()], together)
+@dataclass(frozen=True)
+class _Rows:
+    """Transitions, as they are packed: the counts of rows, of references and of pieces, columns, and the pieces."""
+
+    name: str
+
+    entries: ClassVar[int] = 3
+    frames: ClassVar[int] = 1
+
+    def write(self, value: Any, draft: _Draft) -> None:
+        arrays = pack(value)
+        draft.header.extend(len(arrays[part]) for part in ("a_tm1", "references", "piece_sizes"))
+        draft.columns.extend(_raw(arrays[part], dtype) for part, (dtype, _) in _PACKED.items())
+        draft.blobs.append(arrays["pieces"].data)  # by far the largest: not copied
+
+    def read(self, reading: _Reading) -> Transitions:
+        rows = _count(self.name, reading.entry(), MAX_ROWS)
+        references = _count(f"{self.name}.references", reading.entry(), MAX_PIECES)
+        pieces = _count(f"{self.name}.piece_sizes", reading.entry(), MAX_PIECES)
+        counts = {"rows": rows, "stacks": 3 * rows, "references": references, "pieces": pieces}
+        names = {part: f"{self.name}.{part}" for part in _PACKED}
+        arrays = {part: reading.column(names[part], dtype, counts[of]) for part, (dtype, of) in _PACKED.items()}
+        blob = reading.blob()
+        _check_packed(self.name, arrays, rows, blob)
+        return unpack(arrays, blob)
 
 
-def _field(name: str, hint: Any) -> _Field:
-    bare = _bare(hint)
-    if bare in _AS_PYTHON:
-        return _Field(name, bare, None)
-    return _Field(name, None if bare is hint else bool, _form(bare))
+_Field = _Plain | _Blob | _Column | _Rows
+
+_AS_PYTHON: dict[type, Callable[[Any], Any]] = {int: operator.index, float: float, str: str, bool: bool}
+
+_PACKED: dict[str, tuple[np.dtype[Any], str]] = {  # type, and of what there is one each
+    "a_tm1": (np.dtype("<i8"), "rows"),
+    "r_t": (np.dtype("<f4"), "rows"),
+    "references": (np.dtype("<u4"), "references"),
+    "piece_sizes": (np.dtype("<u4"), "pieces"),
+    "terminal": (np.dtype("u1"), "rows"),
+    "n_steps": (np.dtype("u1"), "rows"),
+    "stack_sizes": (np.dtype("u1"), "stacks"),
+}
 
 
-def _bare(hint: Any) -> Any:
-    """X of `X | None`, else the hint itself."""
-    options = get_args(hint)
-    return next(option for option in options if option is not NoneType) if NoneType in options else hint
+def _raw(array: NDArray[Any], dtype: np.dtype[Any]) -> bytes:
+    return np.asarray(array, dtype=dtype).tobytes()
 
 
-def _form(hint: Any) -> _Form:
-    if hint is bytes:
-        return _Form(1, lambda blob: [blob], lambda _name, frames: frames[0])
-    if hint is Transitions:
-        return _Form(len(_PACKED), _split_transitions, _join_transitions)
-    if get_origin(hint) is np.ndarray:
-        dtype = np.dtype(get_args(get_args(hint)[1])[0]).newbyteorder("<")
-        return _Form(1, lambda array: [_raw(array, dtype)], lambda name, frames: _column(name, frames[0], dtype))
-    raise TypeError(f"{hint} cannot travel")
+def _check_packed(name: str, arrays: dict[str, NDArray[Any]], rows: int, blob: bytes) -> None:
+    """`unpack` would cut and index by these numbers without asking."""
+    stack_sizes, references, piece_sizes = arrays["stack_sizes"], arrays["references"], arrays["piece_sizes"]
+    pieces = len(piece_sizes)
+    least, most = np.minimum.reduce, np.maximum.reduce
+    _require((stack_sizes[2 * rows :] == 1).all(), f"a transition in {name} has not exactly one snapshot")
+    _require(_sum(stack_sizes) == len(references), f"the stacks of {name} do not add up")
+    _require(most(references, initial=0) < max(pieces, 1 - len(references)), f"{name} names a piece that is not there")
+    _require(pieces <= len(references), f"{name} has pieces that nobody names")
+    _require(_sum(piece_sizes) == len(blob), f"the pieces of {name} do not add up")
+    _require(least(arrays["a_tm1"], initial=0) >= 0, f"an action in {name} is negative")
+    _require(most(arrays["terminal"], initial=0) <= 1, f"a terminal in {name} is neither 0 nor 1")
+    _require(least(arrays["n_steps"], initial=1) >= 1, f"a transition in {name} takes 0 steps")
+
+
+def _sum(sizes: NDArray[Any]) -> int:
+    return int(np.add.reduce(sizes, dtype=np.int64))
+
+
+def _check_rows(counts: dict[str, int]) -> None:
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise BadMessage(f"these should have the same number of rows: {told}")
 
 
 # The header.
@@ -161,114 +300,60 @@ def _open(parts: list[bytes]) -> tuple[_Plan, list[Any]]:
     return _PLANS[number], entries
 
 
-def _entries(plan: _Plan, header: list[Any]) -> list[Any]:
-    """For each field what the header says of it; True for those of which it says nothing."""
-    named = sum(field.entry is not None for field in plan.fields)
-    _require(len(header) == named, f"{plan.cls.__name__} has {named} entries in its header, but {len(header)} came")
-    given = iter(header)
-    return [field.entry is None or _entry(field.name, field.entry, next(given)) for field in plan.fields]
-
-
-def _entry(name: str, kind: type, entry: Any) -> Any:
-    found = type(entry)
-    if found is not kind:  # a bool is no int here
-        raise BadMessage(f"{name} is of type {found.__name__}, not {kind.__name__}")
-    if kind is int and not -(2**63) <= entry < 2**63:
-        raise BadMessage(f"{name} is {entry}, which is more than 64 bits")
-    if kind is float and not math.isfinite(entry):
-        raise BadMessage(f"{name} is {entry}")
-    return entry
-
-
-def _value(field: _Field, entry: Any, behind: Iterator[bytes]) -> Any:
-    if field.form is None:
-        return entry
-    return field.form.join(field.name, list(islice(behind, field.form.frames))) if entry else None
-
-
-# Arrays.
-
-
-def _raw(array: NDArray[Any], dtype: np.dtype[Any]) -> bytes:
-    return np.asarray(array, dtype=dtype).tobytes()
-
-
-def _column(name: str, frame: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The frame as an array of its own, writable, in the byte order of this machine."""
-    return _array(name, frame, dtype, MAX_ROWS).astype(dtype.newbyteorder("="))
-
-
-def _array(name: str, frame: bytes, dtype: np.dtype[Any], most: int) -> NDArray[Any]:
-    """A view of the frame as at most so many numbers, all of them finite."""
-    count, rest = divmod(len(frame), dtype.itemsize)
-    if rest:
-        raise BadMessage(f"{name} has {len(frame)} bytes, not a multiple of {dtype.itemsize}")
-    if count > most:
-        raise BadMessage(f"{name} has {count} items, more than {most}")
-    array = np.frombuffer(frame, dtype=dtype)
-    if dtype.kind == "f" and not (finite := np.isfinite(array)).all():
-        row = int(np.argmin(finite))
-        raise BadMessage(f"{name}[{row}] is {array[row]}")
-    return array
-
-
-def _check_rows(counts: dict[str, int]) -> None:
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise BadMessage(f"these should have the same number of rows: {told}")
-
-
-# Transitions, in the form in which they are also saved.
-
-_PACKED: dict[str, tuple[np.dtype[Any], int]] = {  # type, and how many there may be
-    "a_tm1": (np.dtype("<i8"), MAX_ROWS),
-    "r_t": (np.dtype("<f4"), MAX_ROWS),
-    "terminal": (np.dtype("u1"), MAX_ROWS),
-    "n_steps": (np.dtype("u1"), MAX_ROWS),
-    "stack_sizes": (np.dtype("u1"), 3 * MAX_ROWS),
-    "references": (np.dtype("<u4"), MAX_PIECES),
-    "piece_sizes": (np.dtype("<u4"), MAX_PIECES),
-    "pieces": (np.dtype("u1"), MAX_FRAME),
-}
-
-
-def _split_transitions(transitions: Transitions) -> list[Frame]:
-    arrays = pack(transitions)
-    pieces = arrays.pop("pieces")  # by far the largest: not copied
-    return [*(_raw(array, _PACKED[part][0]) for part, array in arrays.items()), pieces.data]
-
-
-def _join_transitions(name: str, frames: list[bytes]) -> Transitions:
-    arrays = {
-        part: _array(f"{name}.{part}", frame, dtype, most)
-        for frame, (part, (dtype, most)) in zip(frames, _PACKED.items(), strict=True)
-    }
-    _check_rows({f"{name}.{part}": len(arrays[part]) for part in ("a_tm1", "r_t", "terminal", "n_steps")})
-    _check_pieces(name, arrays)
-    _require((arrays["a_tm1"] >= 0).all(), f"an action in {name} is negative")
-    _require((arrays["terminal"] <= 1).all(), f"a terminal in {name} is neither 0 nor 1")
-    _require((arrays["n_steps"] >= 1).all(), f"a transition in {name} takes 0 steps")
-    return unpack(arrays)
-
-
-def _check_pieces(name: str, arrays: dict[str, NDArray[Any]]) -> None:
-    """`unpack` would cut and index by these numbers without asking."""
-    rows, stack_sizes, references = len(arrays["a_tm1"]), arrays["stack_sizes"], arrays["references"]
-    pieces = len(arrays["piece_sizes"])
-    _require(len(stack_sizes) == 3 * rows, f"{name} has {len(stack_sizes)} stacks for {rows} rows, not 3 for each")
-    _require((stack_sizes[2 * rows :] == 1).all(), f"a transition in {name} has not exactly one snapshot")
-    _require(stack_sizes.sum(dtype=np.int64) == len(references), f"the stacks of {name} do not add up")
-    _require((references < pieces).all(), f"{name} names a piece that is not there")
-    _require(pieces <= len(references), f"{name} has pieces that nobody names")
-    _require(arrays["piece_sizes"].sum(dtype=np.int64) == len(arrays["pieces"]), f"the pieces of {name} do not add up")
-
-
 def _require(holds: bool | np.bool_, reason: str) -> None:
     if not holds:
         raise BadMessage(reason)
 
 
+# The plans of all messages.
+
+
+class _Plan(NamedTuple):
+    number: int
+    cls: Callable[..., Any]
+    fields: list[_Field]
+    entries: int  # in the header, behind version and number
+    flags: list[int]  # those of them that say whether a frame is there
+    has_columns: bool
+    frames: int  # in all, if none is missing
+    together: list[list[int]]  # places of fields that must have the same number of rows
+
+
+_ROWS_APART = {"failed", "scores", "lengths"}  # these are not about the transitions beside them
+
+
+def _plan(number: int, cls: type) -> _Plan:
+    fields = [_field(name, hint) for name, hint in get_type_hints(cls).items()]
+    tall = [place for place, field in enumerate(fields) if isinstance(field, _Column | _Rows)]
+    together = [[place for place in tall if (fields[place].name in _ROWS_APART) is apart] for apart in (False, True)]
+    starts = accumulate((field.entries for field in fields), initial=0)
+    flags = [start for start, field in zip(starts, fields, strict=False) if isinstance(field, _Blob) and field.may_miss]
+    return _Plan(
+        number,
+        cls,
+        fields,
+        entries=sum(field.entries for field in fields),
+        flags=flags,
+        has_columns=bool(tall),
+        frames=1 + bool(tall) + sum(field.frames for field in fields),
+        together=[places for places in together if len(places) > 1],
+    )
+
+
+def _field(name: str, hint: Any) -> _Field:
+    options = get_args(hint)
+    may_miss = NoneType in options
+    bare = next(option for option in options if option is not NoneType) if may_miss else hint  # X of X | None
+    if bare in _AS_PYTHON and not may_miss:
+        return _Plain(name, bare)
+    if bare is bytes:
+        return _Blob(name, may_miss)
+    if bare is Transitions and not may_miss:
+        return _Rows(name)
+    if get_origin(bare) is np.ndarray:
+        return _Column(name, may_miss, np.dtype(get_args(get_args(bare)[1])[0]).newbyteorder("<"))
+    raise TypeError(f"{hint} cannot travel")
+
+
 _PLANS = [_plan(number, cls) for number, cls in enumerate(get_args(Message))]
 _PLAN_OF = {plan.cls: plan for plan in _PLANS}
-MAX_PARTS = 1 + max(sum(field.form.frames for field in plan.fields if field.form) for plan in _PLANS)
-"""Frames of the longest message."""

@@ -494,10 +494,10 @@ def test_what_is_only_announced_takes_no_memory(head: Head, stack: ExitStack) ->
 def test_sizes_that_do_not_add_up_are_refused(head: Head, stack: ExitStack) -> None:
     actor = stack.enter_context(closing(Member(head.address, "actor", "boaster")))
     actor.settle()
-    frames = encode(chunk(0, 2))
-    sizes = next(at for at, frame in enumerate(frames) if bytes(frame)[:4] == (7).to_bytes(4, "little"))
-    frames[sizes] = b"\xff" * len(frames[sizes])
-    actor.send_frames(frames)
+    header, columns, pieces = encode(chunk(0, 2))
+    sizes = 2 * (7).to_bytes(4, "little")  # of two pieces
+    assert sizes in bytes(columns)
+    actor.send_frames([header, bytes(columns).replace(sizes, b"\xff" * len(sizes)), pieces])
     assert actor.say() == [Refused("the pieces of transitions do not add up")]
 
 
