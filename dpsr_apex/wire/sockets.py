@@ -32,6 +32,7 @@ HEARTBEAT = 5_000  # ms between signs of life, of which the roles see nothing
 SILENCE = 60_000  # ms without any after which a peer's queue goes; long enough for weights over a slow line
 HANDSHAKE = 10_000  # ms in which a connection must have come in, or is closed
 LONGEST_WAIT = 3_600.0  # seconds
+WORTH_SHARING = 100_000  # bytes from which a frame is sent from where it is: copying would cost more
 
 _log = logging.getLogger(__name__)
 
@@ -213,8 +214,11 @@ def _tuned(context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str) ->
 
 
 def _send(socket: zmq.Socket[bytes], parts: list[Frame]) -> bool:
+    last = len(parts) - 1
     try:
-        socket.send_multipart(parts, zmq.NOBLOCK)
+        for place, part in enumerate(parts):
+            flags = zmq.NOBLOCK if place == last else zmq.NOBLOCK | zmq.SNDMORE
+            socket.send(part, flags, copy=len(part) < WORTH_SHARING)  # who takes the first part takes all
     except zmq.ZMQError as error:
         if error.errno in (errno.EAGAIN, errno.EHOSTUNREACH):
             return False
