@@ -116,12 +116,14 @@ def update_current(
 
     `found`, as long as `names`, is overwritten with the slots of those found; how many they are is returned.
     """
+    for i in range(names.size):  # in a loop of their own, so that the waits for identities overlap
+        slot = names[i] % identities.size
+        found[i] = slot if names[i] >= 0 and identities[slot] == names[i] else -1
     count = 0
     for i in range(names.size):
-        slot = names[i] % identities.size
-        if names[i] >= 0 and identities[slot] == names[i]:
-            write_leaf(leaves, slot, priorities[i], alpha, gamma)
-            found[count] = slot
+        if found[i] >= 0:
+            write_leaf(leaves, found[i], priorities[i], alpha, gamma)
+            found[count] = found[i]
             count += 1
     refresh_all_ancestors(leaves, nodes, levels, found[:count])
     return count
