@@ -34,6 +34,7 @@ HANDSHAKE = 10_000  # ms in which a connection must have come in, or is closed
 LONGEST_WAIT = 3_600.0  # seconds
 WORTH_SHARING = 100_000  # bytes from which a frame is sent from where it is: copying would cost more
 
+_LAST, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # once, since the names are slow to combine
 _log = logging.getLogger(__name__)
 
 
@@ -217,7 +218,7 @@ def _send(socket: zmq.Socket[bytes], parts: list[Frame]) -> bool:
     last = len(parts) - 1
     try:
         for place, part in enumerate(parts):
-            flags = zmq.NOBLOCK if place == last else zmq.NOBLOCK | zmq.SNDMORE
+            flags = _LAST if place == last else _MORE
             socket.send(part, flags, copy=len(part) < WORTH_SHARING)  # who takes the first part takes all
     except zmq.ZMQError as error:
         if error.errno in (errno.EAGAIN, errno.EHOSTUNREACH):
