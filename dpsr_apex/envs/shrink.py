@@ -27,8 +27,8 @@ _WORD = 8  # pixels that are compared at once
 class Shrinker:
     """From two screens of one size to square frames of `side` pixels; up to two screen columns go into one of a frame.
 
-    Screens are given as the emulator's numbers of colours; `look_grey` fills an array with the grey form of the one that
-    is given at the time, which at the beginning is `colours`. What a colour looks like in grey is asked once and
+    Screens are given as the emulator's numbers of colours; `look_grey` fills an array with the grey form of the one
+    that is given at the time, which at the beginning is `colours`. What a colour looks like in grey is asked once and
     remembered: an emulator takes longer to paint its whole screen in grey than all else here.
     """
 

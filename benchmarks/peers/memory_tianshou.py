@@ -1,0 +1,52 @@
+"""Resident memory of tianshou's replay that holds recorded pictures, saving single frames and stacking them on demand.
+
+Runs in the peers' own environment, with a folder of recorded steps as its argument. Says "ready" once it is set up;
+then every line of its input is how many transitions to store, and every line of its output the bytes that the process
+grew by.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+
+WARM_UP = 200  # transitions
+
+
+def fill(folder: Path, count: int) -> object:
+    """The replay, full of the recorded steps."""
+    from tianshou.data import Batch, ReplayBuffer  # type: ignore[import-not-found]  # only in the peers' environment
+
+    replay = ReplayBuffer(count, stack_num=4, ignore_obs_next=True, save_only_last_obs=True)
+    with (folder / "frames").open("rb") as frames:
+        for action, reward, terminal in np.fromfile(folder / "steps", np.float32).reshape(-1, 3)[:count]:
+            stack = np.frombuffer(frames.read(84 * 84), np.uint8).reshape(1, 84, 84)
+            step = Batch(obs=stack, obs_next=stack, act=action, rew=reward, info={})
+            step.terminated, step.truncated = terminal, np.False_
+            replay.add(step)
+    return replay
+
+
+def resident() -> int:
+    """Bytes of this process in memory now."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    fill(folder, WARM_UP)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        before = resident()
+        replay = fill(folder, int(line))
+        print(resident() - before, flush=True)
+        del replay
+
+
+if __name__ == "__main__":
+    main()
