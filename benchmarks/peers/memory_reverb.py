@@ -20,7 +20,7 @@ import numpy as np
 
 STACK = 4
 WARM_UP = 200  # transitions
-IN_FLIGHT = 10  # items that are not confirmed yet
+IN_FLIGHT = 45  # items that are not confirmed yet: with fewer, chunks are cut short; with more, it warns
 
 
 def write(port: str, folder: Path, chunk: int, count: int) -> None:
