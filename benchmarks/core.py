@@ -246,7 +246,7 @@ def plot(found: Mapping[str, Mapping[int, Times]], path: Path) -> None:
         axes.set_ylim(2, 300)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("CPU time, µs")
-    panels[0].legend(loc="upper left", frameon=False)
+    panels[1].legend(loc="upper left", frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 

@@ -50,43 +50,69 @@ class Transitions:
         )
 
 
-def blank(count: int) -> Transitions:
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Transitions that rest in rows which are written and read in any order: columns as in `Transitions`.
+
+    References are in arrays, too: numpy gathers them from all over the memory without waiting for each in turn.
+    """
+
+    s_tm1: NDArray[np.object_]
+    a_tm1: NDArray[np.int64]
+    r_t: NDArray[np.float32]
+    s_t: NDArray[np.object_]
+    terminal: NDArray[np.bool_]
+    n_steps: NDArray[np.uint8]
+    snapshots: NDArray[np.object_]
+
+
+def blank(count: int) -> Store:
     """`count` rows with nothing in them."""
-    return Transitions(
-        s_tm1=[()] * count,
+    return Store(
+        s_tm1=_references([()] * count),
         a_tm1=np.zeros(count, dtype=np.int64),
         r_t=np.zeros(count, dtype=np.float32),
-        s_t=[()] * count,
+        s_t=_references([()] * count),
         terminal=np.zeros(count, dtype=np.bool_),
         n_steps=np.zeros(count, dtype=np.uint8),
-        snapshots=[b""] * count,
+        snapshots=_references([b""] * count),
     )
 
 
-def write_rows(store: Transitions, slots: NDArray[np.int64], transitions: Transitions) -> None:
+def write_rows(store: Store, slots: NDArray[np.int64], transitions: Transitions) -> None:
     """Put row i of `transitions` into row `slots[i]` of `store`; of a slot named twice the last one stays."""
+    store.s_tm1[slots] = _references(transitions.s_tm1)
     store.a_tm1[slots] = transitions.a_tm1
     store.r_t[slots] = transitions.r_t
+    store.s_t[slots] = _references(transitions.s_t)
     store.terminal[slots] = transitions.terminal
     store.n_steps[slots] = transitions.n_steps
-    for row, slot in enumerate(slots.tolist()):
-        store.s_tm1[slot] = transitions.s_tm1[row]
-        store.s_t[slot] = transitions.s_t[row]
-        store.snapshots[slot] = transitions.snapshots[row]
+    store.snapshots[slots] = _references(transitions.snapshots)
 
 
-def read_rows(store: Transitions, slots: NDArray[np.int64]) -> Transitions:
+def read_rows(store: Store | Transitions, slots: NDArray[np.int64]) -> Transitions:
     """The transitions in these rows of `store`, in this order."""
-    places = slots.tolist()
     return Transitions(
-        s_tm1=[store.s_tm1[slot] for slot in places],
+        s_tm1=_pick(store.s_tm1, slots),
         a_tm1=store.a_tm1[slots],
         r_t=store.r_t[slots],
-        s_t=[store.s_t[slot] for slot in places],
+        s_t=_pick(store.s_t, slots),
         terminal=store.terminal[slots],
         n_steps=store.n_steps[slots],
-        snapshots=[store.snapshots[slot] for slot in places],
+        snapshots=_pick(store.snapshots, slots),
     )
+
+
+def _pick(column: list[Any] | NDArray[np.object_], slots: NDArray[np.int64]) -> list[Any]:
+    if isinstance(column, list):
+        return [column[slot] for slot in slots.tolist()]
+    picked: list[Any] = column[slots].tolist()
+    return picked
+
+
+def _references(things: Sequence[Any]) -> NDArray[np.object_]:
+    """An array with one element for each thing, tuples included."""
+    return np.fromiter(things, dtype=object, count=len(things))
 
 
 def concatenate(parts: Sequence[Transitions]) -> Transitions:

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from dpsr_apex.config import ReplayConfig
 from dpsr_apex.replay.memory import Counters
-from dpsr_apex.replay.transitions import Stack, Transitions
+from dpsr_apex.replay.transitions import Stack, Store, Transitions
 
 Floats = NDArray[np.float64]
 Row = tuple[Stack, int, float, Stack, bool, int, bytes]
 """One transition: s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot."""
 
 
-def rows_of(transitions: Transitions) -> list[Row]:
+def rows_of(transitions: Transitions | Store) -> list[Row]:
     """The transitions one by one."""
     return list(
         zip(
