@@ -28,12 +28,12 @@ from dpsr_apex.run.solo import Solo
 
 GAMES = ("Breakout", "Pong", "SpaceInvaders")
 STEPS = 1_000  # of one repetition
-REPETITIONS = 7
+REPETITIONS = 5
 MANY = 32  # games of the larger vector environment; more gain nothing
 GOAL = 1.4
 SOLO_STEPS = 500  # of one repetition: 125 updates and one recycling round
 SOLO_REPETITIONS = 3  # nothing is compared with it
-SOLO_CAPACITY = 4_000  # transitions; filled before anything is timed
+SOLO_CAPACITY = 3_000  # transitions; filled before anything is timed
 
 SOLO_OVERRIDES = (
     "env.name=Breakout",
@@ -223,7 +223,7 @@ def speed(times: list[Elapsed]) -> Spread:
 def measure_solo(report: Report) -> None:
     """Solo with learning on, its replay full, beside gymnasium's bare loop."""
     solo = Solo(load_config("breakout_short", base="released", overrides=SOLO_OVERRIDES))
-    while solo.t < SOLO_CAPACITY + SOLO_STEPS:
+    while solo.t < SOLO_CAPACITY:
         solo.step()
     shares = watch_solo(solo)
     counted: list[dict[str, float]] = []
