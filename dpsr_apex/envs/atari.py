@@ -77,7 +77,7 @@ class Atari(gymnasium.Env[Seen, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Plays on after a lost life; otherwise, and whenever a seed is given, a new game.
 
-        What `render` shows of a new game is stale until the next step.
+        In training, what `render` shows of a new game is stale until the next step.
         """
         super().reset(seed=seed, options=options)
         plays_on = self._life_lost and seed is None and self._plays_on()
@@ -148,7 +148,8 @@ class Atari(gymnasium.Env[Seen, Any]):
         """
         while True:
             no_ops = int(self.np_random.integers(1, MOST_NOOPS + 1))
-            if no_ops not in self._starts:
+            # An emulator shows its old screen until it draws again, and evaluations are filmed: they play every one.
+            if no_ops not in self._starts or not self._training:
                 self._starts[no_ops] = self._play_start(no_ops)
             if start := self._starts[no_ops]:
                 self._ale.restoreState(start.state)

@@ -158,6 +158,17 @@ def test_a_beginning_that_is_re_entered_is_the_one_that_was_played(game: str) ->
     np.testing.assert_array_equal(often.reset(seed=5)[0], Atari(game).reset(seed=5)[0])
 
 
+def test_an_evaluation_shows_the_beginning_of_every_game() -> None:
+    env = Atari("Breakout", training=False)
+    env.reset(seed=5)
+    first = env.render()
+    for _ in range(20):
+        env.step(2)
+    assert (env.render() != first).any()
+    env.reset(seed=5)
+    np.testing.assert_array_equal(env.render(), first)
+
+
 def test_no_ops_are_between_1_and_30() -> None:
     env = Atari("MsPacman")
     env.reset(seed=0)
