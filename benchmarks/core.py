@@ -78,31 +78,32 @@ class Compiled:
     def insert(self) -> Elapsed:
         """Replacements, a chunk a call."""
         self._insert(COUNTS["insert"] // WARM_UP)
-        with timed() as timer:
-            self._insert(COUNTS["insert"])
-        return timer.elapsed.per(COUNTS["insert"])
+        return self._insert(COUNTS["insert"])
 
     def draw_update(self) -> Elapsed:
         """Draw a batch with weights, and give those drawn new priorities by their identities."""
         self._draw_update(COUNTS["draw_update"] // WARM_UP)
-        with timed() as timer:
-            self._draw_update(COUNTS["draw_update"])
-        return timer.elapsed.per(COUNTS["draw_update"])
+        return self._draw_update(COUNTS["draw_update"])
 
-    def _insert(self, count: int) -> None:
+    def _insert(self, count: int) -> Elapsed:
         priorities = np.full(CHUNK, GREATEST_NOW)
-        for _ in range(count // CHUNK):
-            serials = np.arange(self._serial, self._serial + CHUNK)
-            uniforms = self._rng.random((CHUNK, CANDIDATES))
-            replace_by_priority(*self._trees.arrays, self._identities, serials, priorities, uniforms, ALPHA, GAMMA)
-            self._serial += CHUNK
+        with timed() as timer:
+            for _ in range(count // CHUNK):
+                serials = np.arange(self._serial, self._serial + CHUNK)
+                uniforms = self._rng.random((CHUNK, CANDIDATES))
+                replace_by_priority(*self._trees.arrays, self._identities, serials, priorities, uniforms, ALPHA, GAMMA)
+                self._serial += CHUNK
+        return timer.elapsed.per(count)
 
-    def _draw_update(self, count: int) -> None:
+    def _draw_update(self, count: int) -> Elapsed:
+        trees, identities, rng = self._trees, self._identities, self._rng
         found = np.empty(BATCH, dtype=np.int64)
-        for row in self._rng.lognormal(-3.0, 1.0, (count, BATCH)):
-            slots, _ = self._trees.draw_to_sample(self._rng.random(BATCH), BETA)
-            names = self._identities[slots]
-            update_current(found, *self._trees.arrays, self._identities, names, row, ALPHA, GAMMA)
+        priorities = rng.lognormal(-3.0, 1.0, (count, BATCH))
+        with timed() as timer:
+            for row in priorities:
+                slots, _ = trees.draw_to_sample(rng.random(BATCH), BETA)
+                update_current(found, *trees.arrays, identities, identities[slots], row, ALPHA, GAMMA)
+        return timer.elapsed.per(count)
 
 
 class Whole:
