@@ -23,6 +23,7 @@ from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
 from dpsr_apex.processes.limits import allow_many_connections
 from dpsr_apex.processes.lock import serving_alone
+from dpsr_apex.processes.turns import Turns
 from dpsr_apex.processes.weights import inflate_weights, squeeze_weights
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.roles.replay_server import ReplayServer
@@ -80,6 +81,7 @@ class ReplayProcess:
             truncate_after(run.evaluations, self._saved_at)
         self._metrics = self._journal.open(self._saved_at if went_back else None, self._updates)
         self._server = _listen(bind, run)
+        self._turns = Turns(self._server.receive)
         _announce(run, self._server.endpoint)
 
     def run(self, interrupt: Interrupt) -> int:
@@ -119,10 +121,15 @@ class ReplayProcess:
         return False
 
     def _serve(self) -> None:
-        """Wait for messages, and answer those that are there."""
-        wait([self._server], TICK_SECONDS)
+        """Wait for messages, and answer those that are there.
+
+        The learner's go first: it asks in a few bytes, and should not wait for a queue of chunks with it.
+        """
+        if not self._turns:
+            wait([self._server], TICK_SECONDS)
         for _ in range(AT_ONCE):
-            received = self._server.receive()
+            learner = self._service.sessions.learner
+            received = self._turns.next(learner.address if learner else None)
             if received is None:
                 break
             self._send(self._answers(received))
