@@ -1,233 +1,196 @@
-"""The replay's process over real sockets: transitions in, batches out, and both at once.
+"""The replay's process over real sockets beside Reverb's, under Ape-X's load, and under ever more actors.
 
-The server is the real command in a process of its own. Chunks of real Breakout transitions are sent by several actors
-and batches are taken by a learner that gives priorities back; both live in this process and neither acts nor learns.
-Actors send only their own |TD errors| (as in Ape-X), so that priorities are spread from the beginning.
+Both servers run in a process of their own; a process of writers and one of a reader drive them, with the same recorded
+frames of Breakout, N = 50,000 and full. Reverb is used as its documentation advises (`peers/reverb_traffic.py`): of the
+settings that were tried the fastest. It gives batches as arrays, ours gives squeezed bytes, which the real learner
+inflates; so its rates are compared with ours including that inflation, in the reader's process. Neither reader gives
+priorities back there. Ours does more: every insertion draws 256 candidates by priority and replaces the oldest of them,
+and every transition brings a snapshot of its game along, where Reverb drops the oldest of all.
+
+Under Ape-X's load priorities are given back, and the ratio of transitions to batches is the published one. What the
+replay carries "per core" is by the CPU time of its process, all its threads included: the clients take the other core.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from benchmarks.measure import Report, parse_options, spread
+from benchmarks.measure import Comparison, Report, Spread, parse_options, spread
+from benchmarks.peers import REVERB, Peer
+from benchmarks.replay_clients import Clients, Reader, Writers
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
-from dpsr_apex.processes.link import Address, ask, ask_terms, request_to_join
+from dpsr_apex.processes.link import ask, ask_terms
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.replay.transitions import Transitions, concatenate
 from dpsr_apex.roles.actor import Actor
 from dpsr_apex.roles.build import build_agent, build_env
 from dpsr_apex.run.run_directory import RunDirectory, write_config
-from dpsr_apex.wire.codec import decode, encode
-from dpsr_apex.wire.messages import (
-    Acknowledged,
-    Batch,
-    Chunk,
-    Heartbeat,
-    Message,
-    Priorities,
-    SampleRequest,
-    SetRate,
-    Welcome,
-)
-from dpsr_apex.wire.sockets import Client, wait
+from dpsr_apex.wire.codec import encode
+from dpsr_apex.wire.messages import Chunk, SetRate, Stats, StatsRequest
 
-CAPACITIES = (50_000, 1_000_000)
-BATCH_SIZES = (32, 512)
-ACTORS = 4
+CAPACITY, LARGE_CAPACITY = 50_000, 1_000_000
+BATCH, LARGE_BATCH = 32, 512
 CHUNKS = 40  # recorded, and sent again and again
-SECONDS = 4.0  # of one repetition
+SECONDS = 2.0  # of one work in one repetition
+LOAD_SECONDS = 3.0
 REPETITIONS = 5
 APEX_IN, APEX_OUT = 12_500, 19  # transitions in and batches of 512 out per second, as published
-MIX = {32: 4, 512: APEX_IN // APEX_OUT}  # transitions per batch when both go on at once
+ACTORS = (1, 4, 16, 64, 200, 400)
+ACTOR_REPETITIONS = 3
+REVERB_CHUNK, REVERB_IN_FLIGHT = 5, 64  # faster than chunks of 1 or 20, and than 32 or 512 samples in flight
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
+Rates = dict[str, float]
+"""Per second, by the name of the work."""
 
-class Rates(NamedTuple):
-    """What went through in one repetition, per second; `cpu` is the replay's share of one core."""
+
+class Recorded(NamedTuple):
+    """The same steps in both forms."""
+
+    chunks: list[list[bytes]]  # encoded
+    rows: int  # transitions in each
+    arrays: dict[str, NDArray[Any]]  # frames, actions, rewards, ends, priorities
+
+
+def record(config: Config) -> Recorded:
+    """Real transitions of Breakout, played at random; |TD errors| are made up, so that priorities are spread."""
+    env = build_env(config, seed=0, training=True)
+    actor = Actor(config, build_agent(config, env, seed=0), [env], None, np.random.default_rng(0))
+    size = config.system.chunk
+    rows: deque[Transitions] = deque()
+    while len(rows) < CHUNKS * size:
+        if insert := actor.step():
+            rows.append(insert.transitions)
+    played = concatenate(rows)
+    errors = np.random.default_rng(0).lognormal(-3.0, 2.0, len(played))
+    nothing = np.zeros(0)
+    chunks = [
+        Chunk(0, played.rows(i, i + size), errors[i : i + size], nothing, nothing.astype(np.int64))
+        for i in range(0, len(played), size)
+    ]
+    arrays = {
+        "frames": env.codec.inflate_stacks([stack[-1:] for stack in played.s_t])[:, 0],
+        "actions": played.a_tm1,
+        "rewards": played.r_t,
+        "ends": played.terminal,
+        "priorities": errors,
+    }
+    return Recorded([[bytes(frame) for frame in encode(chunk)] for chunk in chunks], size, arrays)
+
+
+class Reading(NamedTuple):
+    """How far the replay's process is."""
+
+    wall: float
+    cpu: float
+    inserted: int
+    batches: int
+
+
+class Load(NamedTuple):
+    """What the replay carried per second, of wall time or of its CPU time."""
 
     transitions: float
     batches: float
-    cpu: float
-
-    def on_a_whole_core(self) -> Rates:
-        """What it would be if the replay had a core to itself, by the CPU time that it took."""
-        return Rates(self.transitions / self.cpu, self.batches / self.cpu, 1.0)
-
-
-class Member:
-    """One connection to the replay that has joined."""
-
-    def __init__(self, address: Address, run_id: str, role: str, name: str) -> None:
-        self.client = Client(address.endpoint, address.keys)
-        request = request_to_join(run_id, role, name, "synthetic")
-        while not self.client.send(encode(request)):
-            time.sleep(0.01)
-        while not any(isinstance(message, Welcome) for message in self.receive(1.0)):
-            pass
-        self._beat = time.monotonic()
-
-    def receive(self, seconds: float = 0.0) -> Iterator[Message]:
-        """What has come, waiting for so long at most."""
-        wait([self.client], seconds)
-        while (frames := self.client.receive()) is not None:
-            yield decode(frames)
-
-    def keep(self) -> None:
-        """Say that it is alive, about once a second."""
-        now = time.monotonic()
-        if now - self._beat > 1.0:
-            self._beat = now
-            self.client.send(encode(Heartbeat(0)))
-
-
-class SyntheticActor(Member):
-    """Sends recorded chunks as fast as they are acknowledged."""
-
-    def __init__(self, address: Address, run_id: str, name: str, chunks: list[Chunk], window: int) -> None:
-        super().__init__(address, run_id, "actor", name)
-        self._chunks = chunks
-        self._window = window
-        self._next = self._settled = 0
-        self.inserted = 0
-
-    def go_on(self, sends: bool) -> None:
-        """Hear what was acknowledged, and send as many chunks as may be on their way."""
-        for message in self.receive():
-            if isinstance(message, Acknowledged):
-                self.inserted += (message.sequence - self._settled) * len(self._chunks[0].transitions)
-                self._settled = message.sequence
-        while sends and self._next - self._settled < self._window:
-            chunk = self._chunks[self._next % len(self._chunks)]._replace(sequence=self._next)
-            if not self.client.send(encode(chunk)):
-                break
-            self._next += 1
-        self.keep()
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing is on its way."""
-        return self._next == self._settled
+    def times_apex(self) -> float:
+        """How many times Ape-X's published load it is."""
+        return min(self.transitions / APEX_IN, self.batches / APEX_OUT)
 
 
-class SyntheticLearner(Member):
-    """Takes batches as fast as they come, and gives priorities back."""
+class Ours:
+    """The real replay process with a reader; writers come and go."""
 
-    def __init__(self, address: Address, run_id: str, batch_size: int, prefetch: int) -> None:
-        super().__init__(address, run_id, "learner", "learner")
-        self._rng = np.random.default_rng(0)
-        self._request = encode(SampleRequest(batch_size))
-        self._prefetch = prefetch
-        self._asked = 0
-        self.batches = 0
-        self.bytes = 0
-
-    def go_on(self, asks: bool) -> None:
-        """Answer the batches that have come, and ask for as many as may be asked for."""
-        wait([self.client], 0.0)
-        while (frames := self.client.receive()) is not None:
-            message = decode(frames)
-            if isinstance(message, Batch):
-                self._asked -= 1
-                self.batches += 1
-                self.bytes = sum(map(len, frames))
-                errors = self._rng.lognormal(-3.0, 2.0, len(message.identities))
-                self.client.send(encode(Priorities(message.era, message.identities, errors)))
-        while asks and self._asked < self._prefetch:
-            self.client.send(self._request)
-            self._asked += 1
-        self.keep()
-
-
-class Bench:
-    """One replay server of one size under load."""
-
-    def __init__(self, config: Config, run: RunDirectory, pid: int, chunks: list[Chunk]) -> None:
-        self.address = address_of(run)
-        run_id = ask_terms(self.address).run_id
-        system = config.system
-        self._actors = [
-            SyntheticActor(self.address, run_id, f"actor-{i}", chunks, system.window) for i in range(ACTORS)
-        ]
-        self.learner = SyntheticLearner(self.address, run_id, config.learner.batch_size, system.prefetch)
+    def __init__(self, config: Config, run: RunDirectory, pid: int, recorded: Recorded) -> None:
+        self._address = address_of(run)
+        self._run_id = ask_terms(self._address).run_id
+        self._config = config
         self._pid = pid
-
-    def fill(self, capacity: int) -> None:
-        """Insert until so many transitions have gone in."""
-        while sum(actor.inserted for actor in self._actors) < capacity:
-            self._go_on(sends=True, asks=False)
-        self._settle()
-
-    def measure(self, sends: bool, asks: bool, steps_per_update: int) -> Rates:
-        """One repetition with actors, a learner or both at work."""
-        ask(self.address, SetRate(steps_per_update), 10.0)
-        self._settle()
-        began, cpu = time.perf_counter(), self._cpu()
-        inserted, batches = self._counts()
-        while time.perf_counter() - began < SECONDS:
-            self._go_on(sends, asks)
-        seconds = time.perf_counter() - began
-        cpu = self._cpu() - cpu
-        now_inserted, now_batches = self._counts()
-        self._settle()
-        return Rates((now_inserted - inserted) / seconds, (now_batches - batches) / seconds, cpu / seconds)
-
-    def resident(self) -> int:
-        """Bytes of the replay's process in memory."""
-        return int(Path(f"/proc/{self._pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-    def _counts(self) -> tuple[int, int]:
-        return sum(actor.inserted for actor in self._actors), self.learner.batches
-
-    def _go_on(self, sends: bool, asks: bool) -> None:
-        wait([self.learner.client, *(actor.client for actor in self._actors)], 0.01)
-        for actor in self._actors:
-            actor.go_on(sends)
-        self.learner.go_on(asks)
-
-    def _settle(self) -> None:
-        """Let everything that is on its way arrive."""
-        deadline = time.monotonic() + 10.0
-        while not all(actor.idle for actor in self._actors) and time.monotonic() < deadline:
-            self._go_on(sends=False, asks=True)
-
-    def _cpu(self) -> float:
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
-
-
-def record_chunks(config: Config) -> list[Chunk]:
-    """Real transitions of Breakout, played at random."""
-    env = build_env(config, seed=0, training=True)
-    actor = Actor(config, build_agent(config, env, seed=0), [env], None, np.random.default_rng(0))
-    rng = np.random.default_rng(0)
-    rows: deque[Transitions] = deque()
-    while len(rows) < CHUNKS * config.system.chunk:
-        insert = actor.step()
-        if insert:
-            rows.append(insert.transitions)
-    nothing = np.zeros(0)
-    return [
-        Chunk(
-            0,
-            concatenate([rows.popleft() for _ in range(config.system.chunk)]),
-            rng.lognormal(-3.0, 2.0, config.system.chunk),
-            nothing,
-            nothing.astype(np.int64),
+        self._recorded = recorded
+        self._reader = Clients(
+            Reader, self._address.endpoint, self._run_id, config.learner.batch_size, config.system.prefetch
         )
-        for _ in range(CHUNKS)
-    ]
+
+    def writers(self, count: int) -> Clients:
+        """So many more actors."""
+        chunks, rows, _ = self._recorded
+        return Clients(Writers, self._address.endpoint, self._run_id, count, chunks, rows, self._config.system.window)
+
+    def set_rate(self, steps_per_update: int) -> None:
+        """So many transitions per batch from now on; 0: as it comes."""
+        ask(self._address, SetRate(steps_per_update), 10.0)
+
+    def read(self, seconds: float, inflates: bool = False, answers: bool = False) -> float:
+        """Batches per second."""
+        return per_second(self._reader.ask(seconds, inflates, answers))
+
+    def reading(self) -> Reading:
+        """How far it is now."""
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        cpu = (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        answer = ask(self._address, StatsRequest(), 10.0)
+        assert isinstance(answer, Stats)
+        facts = json.loads(answer.facts)
+        return Reading(time.perf_counter(), cpu, facts["t"], facts["rate"]["batches"])
+
+    def close(self) -> None:
+        """Let the reader leave."""
+        self._reader.close()
+
+
+class Theirs:
+    """Reverb with a writer and a reader."""
+
+    def __init__(self, recorded: Recorded, folder: Path) -> None:
+        file = folder / "recorded.npz"
+        np.savez(file, allow_pickle=False, **recorded.arrays)
+        script = "reverb_traffic.py"
+        self._server = Peer(REVERB, script, "server", CAPACITY)
+        port = int(self._server.ask("port")[0])
+        self.writer = Peer(REVERB, script, "writer", port, file, REVERB_CHUNK)
+        self._reader = Peer(REVERB, script, "reader", port, BATCH, REVERB_IN_FLIGHT)
+
+    def write(self, seconds: float) -> float:
+        """Transitions per second."""
+        return per_second(self.writer.ask(f"seconds {seconds}"))
+
+    def read(self, seconds: float) -> float:
+        """Batches per second."""
+        return per_second(self._reader.ask(f"seconds {seconds}"))
+
+    def close(self) -> None:
+        """End all three processes."""
+        for peer in (self._reader, self.writer, self._server):
+            peer.close()
+
+
+def per_second(done: Sequence[float]) -> float:
+    """Of how much was done, and in how many seconds."""
+    return done[0] / done[1]
+
+
+def at_once(write: Callable[[], float], read: Callable[[], float]) -> tuple[float, float]:
+    """Both at the same time."""
+    with ThreadPoolExecutor() as threads:
+        written, was_read = threads.submit(write), threads.submit(read)
+        return written.result(), was_read.result()
 
 
 def configure(capacity: int, batch_size: int) -> Config:
@@ -241,7 +204,7 @@ def configure(capacity: int, batch_size: int) -> Config:
 
 
 @contextmanager
-def serving(config: Config) -> Iterator[tuple[RunDirectory, int]]:
+def serving(config: Config, recorded: Recorded) -> Iterator[Ours]:
     """The real replay process, while inside."""
     with tempfile.TemporaryDirectory() as folder:
         run = RunDirectory.create(Path(folder) / "run")
@@ -253,90 +216,158 @@ def serving(config: Config) -> Iterator[tuple[RunDirectory, int]]:
                 while not run.connection.exists():
                     assert process.poll() is None, (run.logs / "replay.log").read_text()
                     time.sleep(0.05)
-                yield run, process.pid
+                with closing(Ours(config, run, process.pid, recorded)) as ours:
+                    yield ours
             finally:
                 process.kill()
                 process.wait()
 
 
-def measure_size(report: Report, capacity: int, batch_size: int, chunks: list[Chunk]) -> list[list[str]]:
-    """All repetitions with one replay, as rows of the table."""
-    config = configure(capacity, batch_size)
-    with serving(config) as (run, pid):
-        bench = Bench(config, run, pid, chunks)
-        bench.fill(capacity // 2)
-        half_full = bench.resident()
-        bench.fill(capacity)
-        at_rest = (bench.resident() - half_full) / (capacity // 2)
-        works = {
-            "in": (True, False, 0),
-            "out": (False, True, 0),
-            "both": (True, True, MIX[batch_size]),
-        }
-        done: dict[str, list[Rates]] = {name: [] for name in works}
-        for _ in range(REPETITIONS):
-            for name, work in works.items():
-                done[name].append(bench.measure(*work))
-    rows = []
-    for name, rates in done.items():
-        spreads = {field: spread([getattr(one, field) for one in rates]) for field in Rates._fields}
-        report.figures[f"N={capacity} batch={batch_size} {name}"] = {
-            key: value._asdict() for key, value in spreads.items()
-        }
-        transitions, batches, cpu = (spreads[field] for field in Rates._fields)
-        whole = [one.on_a_whole_core() for one in rates]
-        rows.append(
-            [
-                f"{capacity:,}",
-                str(batch_size),
-                f"both, {MIX[batch_size]} per batch" if name == "both" else f"{name} alone",
-                transitions.show(0) if name != "out" else "–",
-                batches.show(0) if name != "in" else "–",
-                f"{cpu.median:.0%}",
-                spread([one.transitions for one in whole]).show(0) if name != "out" else "–",
-                spread([one.batches for one in whole]).show(0) if name != "in" else "–",
-            ]
+# Beside Reverb.
+
+LINES: dict[str, tuple[str, str, float | None]] = {  # what is measured, its unit, the goal
+    "in": ("transitions into the replay over sockets", "transitions/s", 4.0),
+    "out": ("batches of 32 out of the replay over sockets, as arrays", "batches/s", 4.0),
+    "squeezed": ("batches of 32 out of the replay, ours still squeezed", "batches/s", None),
+    "both, in": ("both at once: transitions in", "transitions/s", 4.0),
+    "both, out": ("both at once: batches of 32 out, as arrays", "batches/s", 4.0),
+}
+
+
+def measure_ours(ours: Ours, writer: Clients) -> Rates:
+    """One repetition of every work."""
+    written = per_second(writer.ask(SECONDS))
+    arrays = ours.read(SECONDS, inflates=True)
+    squeezed = ours.read(SECONDS)
+    both = at_once(lambda: per_second(writer.ask(SECONDS)), lambda: ours.read(SECONDS, inflates=True))
+    return {"in": written, "out": arrays, "squeezed": squeezed, "both, in": both[0], "both, out": both[1]}
+
+
+def measure_theirs(theirs: Theirs) -> Rates:
+    """The same of Reverb, which gives nothing but arrays."""
+    written, arrays = theirs.write(SECONDS), theirs.read(SECONDS)
+    both = at_once(lambda: theirs.write(SECONDS), lambda: theirs.read(SECONDS))
+    return {"in": written, "out": arrays, "squeezed": arrays, "both, in": both[0], "both, out": both[1]}
+
+
+def compare(report: Report, ours: Ours, recorded: Recorded) -> None:
+    """All works, ours and Reverb's in turns; a first round, in which caches fill, is thrown away."""
+    with ExitStack() as stack:
+        theirs = stack.enter_context(
+            closing(Theirs(recorded, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         )
-    on_wire = sum(map(len, encode(chunks[0]))) / len(chunks[0].transitions)
-    report.figures[f"N={capacity} batch={batch_size} bytes"] = {
-        "wire_in": on_wire,
-        "wire_out": bench.learner.bytes / batch_size,
-        "at_rest": at_rest,
+        writer = stack.enter_context(closing(ours.writers(1)))
+        writer.ask(0.0, CAPACITY)
+        theirs.writer.ask(f"count {CAPACITY}")
+        rounds = [(measure_ours(ours, writer), measure_theirs(theirs)) for _ in range(1 + REPETITIONS)][1:]
+    for name, (work, unit, goal) in LINES.items():
+        own, peer = [mine[name] for mine, _ in rounds], [other[name] for _, other in rounds]
+        ratios = [mine / other for mine, other in zip(own, peer, strict=True)]
+        report.compare(Comparison(work, "Reverb 0.14", unit, spread(own), spread(peer), spread(ratios), goal))
+
+
+# Under Ape-X's load.
+
+
+def carry_load(report: Report, recorded: Recorded) -> None:
+    """How much of Ape-X's published load one replay process carries, per core and beside what else runs here."""
+    with serving(configure(LARGE_CAPACITY, LARGE_BATCH), recorded) as ours, closing(ours.writers(4)) as writers:
+        began = time.perf_counter()
+        writers.ask(0.0, LARGE_CAPACITY)
+        print(f"N = {LARGE_CAPACITY:,} was filled in {time.perf_counter() - began:.0f} s")
+        ours.set_rate(APEX_IN // APEX_OUT)
+        loads = [one_load(ours, writers) for _ in range(1 + REPETITIONS)][1:]
+    published = Spread(1.0, 1.0, 1.0)
+    for clock, where, goal in (("cpu", "on one core", 3.0), ("wall", "beside its clients on this machine", None)):
+        times = spread([load[clock].times_apex for load in loads])
+        report.figures[f"N={LARGE_CAPACITY} batch={LARGE_BATCH} per {clock} second"] = {
+            field: spread([getattr(load[clock], field) for load in loads])._asdict() for field in Load._fields
+        }
+        work = f"one replay process {where}, N = 1,000,000: 12,500 transitions in and 19 batches of 512 out a second"
+        report.compare(Comparison(work, "Ape-X's published load", "loads", times, published, times, goal))
+
+
+def one_load(ours: Ours, writers: Clients) -> dict[str, Load]:
+    """One repetition, by either clock."""
+    before = ours.reading()
+    at_once(lambda: per_second(writers.ask(LOAD_SECONDS)), lambda: ours.read(LOAD_SECONDS, answers=True))
+    return loads_between(before, ours.reading())
+
+
+def loads_between(before: Reading, after: Reading) -> dict[str, Load]:
+    inserted, batches = after.inserted - before.inserted, after.batches - before.batches
+    clocks = {"cpu": after.cpu - before.cpu, "wall": after.wall - before.wall}
+    return {clock: Load(inserted / seconds, batches / seconds) for clock, seconds in clocks.items()}
+
+
+# Ever more actors.
+
+
+def add_actors(report: Report, ours: Ours) -> dict[int, dict[str, Spread]]:
+    """Transitions per second of either clock, by the number of actors."""
+    found = {}
+    for count in ACTORS:
+        with closing(ours.writers(count)) as writers:
+            writers.ask(0.5)
+            loads = [one_of_many(ours, writers) for _ in range(ACTOR_REPETITIONS)]
+        found[count] = {clock: spread([load[clock].transitions for load in loads]) for clock in ("cpu", "wall")}
+    report.figures["transitions per second by actors"] = {
+        str(count): {clock: rate._asdict() for clock, rate in rates.items()} for count, rates in found.items()
     }
-    print(
-        f"N = {capacity:,}, batches of {batch_size}: a transition takes {on_wire:.0f} bytes on the wire to the replay, "
-        f"{bench.learner.bytes / batch_size:.0f} to the learner, {at_rest:.0f} at rest (resident)"
+    report.table(
+        f"transitions into one replay process, N = {CAPACITY:,}",
+        ("actors", "per second of its CPU time", "per second"),
+        [[str(count), rates["cpu"].show(0), rates["wall"].show(0)] for count, rates in found.items()],
     )
-    if batch_size == 512:
-        times = spread([_times_apex(one.on_a_whole_core()) for one in done["both"]])
-        wall = spread([_times_apex(one) for one in done["both"]])
-        report.goal(
-            f"N = {capacity:,}: Ape-X's published load (12,500 in, 19 x 512 out a second) on a whole core, "
-            f"{times.show(2)} times; beside what else ran here, {wall.show(2)} times",
-            times.median >= 1,
+    return found
+
+
+def one_of_many(ours: Ours, writers: Clients) -> dict[str, Load]:
+    before = ours.reading()
+    writers.ask(SECONDS)
+    return loads_between(before, ours.reading())
+
+
+def plot(found: Mapping[int, Mapping[str, Spread]], path: Path) -> None:
+    """Throughput against the number of actors, by either clock."""
+    figure = Figure(figsize=(6, 3.8), layout="constrained")
+    axes = figure.subplots()
+    counts = list(found)
+    for clock, colour, label in (
+        ("cpu", "#1f6fb2", "per second of the replay's CPU time"),
+        ("wall", "#c2571a", "per second, clients on the same two cores"),
+    ):
+        rates = [found[count][clock] for count in counts]
+        axes.plot(counts, [rate.median / 1e3 for rate in rates], "o-", color=colour, linewidth=2, label=label)
+        axes.fill_between(
+            counts, [rate.low / 1e3 for rate in rates], [rate.high / 1e3 for rate in rates], color=colour, alpha=0.2
         )
-    return rows
-
-
-def _times_apex(rates: Rates) -> float:
-    return min(rates.transitions / APEX_IN, rates.batches / APEX_OUT)
+    axes.set_xscale("log")
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("actors")
+    axes.set_ylabel("thousand transitions")
+    axes.set_title("Transitions into one replay process")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower left", frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
 
 
 def main() -> int:
     options = parse_options(__doc__)
     report = Report("replay_traffic")
-    chunks = record_chunks(configure(CAPACITIES[0], BATCH_SIZES[0]))
-    rows = [
-        row
-        for capacity in CAPACITIES
-        for batch_size in BATCH_SIZES
-        for row in measure_size(report, capacity, batch_size, chunks)
-    ]
-    report.table(
-        "one replay process over sockets, per second",
-        ("N", "batch", "work", "transitions in", "batches out", "CPU", "in, a whole core", "out, a whole core"),
-        rows,
-    )
+    config = configure(CAPACITY, BATCH)
+    recorded = record(config)
+    on_wire = sum(map(len, recorded.chunks[0])) / recorded.rows
+    report.figures["bytes of a transition on the wire"] = on_wire
+    with serving(config, recorded) as ours:
+        compare(report, ours, recorded)
+        found = add_actors(report, ours)
+    if options.plots:
+        plot(found, options.plots / "throughput_by_actors.png")
+    carry_load(report, recorded)
     return report.finish(options.json)
 
 

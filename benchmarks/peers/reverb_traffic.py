@@ -1,0 +1,150 @@
+"""Reverb over sockets: its server, a writer of recorded steps, or a reader of batches, each in a process of its own.
+
+Runs in the peers' own environment. What it is follows from its first argument. Says "ready" once it is set up; then
+every line of its input is a command, and every line of its output the answer:
+
+- `server CAPACITY`: "port" gives its port.
+- `writer PORT FILE CHUNK`: "count N" stores N transitions, "seconds S" as many as it can in that time; the answer is
+  how many were stored and the wall seconds that they took.
+- `reader PORT BATCH IN_FLIGHT`: "seconds S" takes as many batches as it can; the answer is as the writer's.
+
+Written as Reverb's documentation advises for stacked frames: every frame is appended once, an item is two slices of
+four frames, and the dataset's workers fetch ahead. Priorities are not given back.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+STACK = 4
+TABLE = "replay"
+UNCONFIRMED = 40  # items on their way; the writer waits beyond that
+
+
+class Server:
+    """A table with prioritized sampling that drops the oldest, as for DQN."""
+
+    def __init__(self, capacity: str) -> None:
+        import reverb  # type: ignore[import-not-found]  # only in the peers' environment
+        import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        stacked = tf.TensorSpec((STACK, 84, 84), tf.uint8)
+        table = reverb.Table(
+            TABLE,
+            sampler=reverb.selectors.Prioritized(0.6),
+            remover=reverb.selectors.Fifo(),
+            max_size=int(capacity),
+            rate_limiter=reverb.rate_limiters.MinSize(1_000),
+            signature={
+                "s_tm1": stacked,
+                "s_t": stacked,
+                "action": tf.TensorSpec((), tf.int64),
+                "reward": tf.TensorSpec((), tf.float32),
+                "terminal": tf.TensorSpec((), tf.bool),
+            },
+        )
+        self._server = reverb.Server([table])
+
+    def answer(self, command: str) -> str:
+        """Its port, which is all that is asked for."""
+        assert command == "port"
+        return str(self._server.port)
+
+
+class Writer:
+    """Appends recorded steps again and again, and makes an item of every one that has both its stacks."""
+
+    def __init__(self, port: str, file: str, chunk: str) -> None:
+        import reverb
+
+        recorded = np.load(file)
+        self._steps = list(zip(*(recorded[name] for name in ("frames", "actions", "rewards", "ends")), strict=True))
+        self._priorities = recorded["priorities"].tolist()
+        self._next = 0
+        self._of_episode = 0
+        keep = max(int(chunk), STACK + 1)
+        self._writer = reverb.Client(f"localhost:{port}").trajectory_writer(num_keep_alive_refs=keep)
+        for column in ("frame", "action", "reward", "terminal"):
+            self._writer.configure((column,), num_keep_alive_refs=keep, max_chunk_length=int(chunk))
+
+    def answer(self, command: str) -> str:
+        """Write so many, or for so long."""
+        kind, amount = command.split()
+        began, items = time.perf_counter(), 0
+        while items < int(amount) if kind == "count" else time.perf_counter() - began < float(amount):
+            items += self._append()
+        seconds = time.perf_counter() - began
+        self._writer.flush()
+        return f"{items} {seconds}"
+
+    def _append(self) -> int:
+        """One more step; how many items it made."""
+        frame, action, reward, ends = self._steps[self._next % len(self._steps)]
+        self._writer.append({"frame": frame, "action": action, "reward": reward, "terminal": ends})
+        self._next += 1
+        self._of_episode += 1
+        made = self._of_episode > STACK
+        if made:
+            history = self._writer.history
+            trajectory = {
+                "s_tm1": history["frame"][-STACK - 1 : -1],
+                "s_t": history["frame"][-STACK:],
+                "action": history["action"][-1],
+                "reward": history["reward"][-1],
+                "terminal": history["terminal"][-1],
+            }
+            self._writer.create_item(TABLE, self._priorities[self._next % len(self._priorities)], trajectory)
+            self._writer.flush(block_until_num_items=UNCONFIRMED)
+        if ends:
+            self._writer.end_episode()
+            self._of_episode = 0
+        return int(made)
+
+
+class Reader:
+    """Takes batches from a dataset, as arrays."""
+
+    def __init__(self, port: str, batch_size: str, in_flight: str) -> None:
+        import reverb
+        import tensorflow as tf
+
+        dataset = reverb.TrajectoryDataset.from_table_signature(
+            f"localhost:{port}", TABLE, max_in_flight_samples_per_worker=int(in_flight)
+        )
+        options = tf.data.Options()
+        options.autotune.enabled = True
+        self._dataset = dataset.batch(int(batch_size), drop_remainder=True).prefetch(2).with_options(options)
+        self._batches: Iterator[Any] | None = None
+
+    def answer(self, command: str) -> str:
+        """Read for so long."""
+        if self._batches is None:  # only now is the table sure to hold something
+            self._batches = iter(self._dataset.as_numpy_iterator())
+            next(self._batches)
+        seconds = float(command.split()[1])
+        began, batches = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            next(self._batches)
+            batches += 1
+        return f"{batches} {time.perf_counter() - began}"
+
+
+def main() -> None:
+    kind, *arguments = sys.argv[1:]
+    worker = {"server": Server, "writer": Writer, "reader": Reader}[kind](*arguments)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(worker.answer(line.strip()), flush=True)
+    os._exit(0)  # Reverb's threads may wait for a server that is gone
+
+
+if __name__ == "__main__":
+    main()
