@@ -29,7 +29,7 @@ from dpsr_apex.run.solo import Solo
 GAMES = ("Breakout", "Pong", "SpaceInvaders")
 STEPS = 1_000  # of one repetition
 REPETITIONS = 5
-MANY = 32  # games of the larger vector environment; more gain nothing
+MANY = 32  # games of the larger vector environment; 64, 128, or a second thread gained nothing on Pong
 GOAL = 1.4
 SOLO_STEPS = 500  # of one repetition: 125 updates and one recycling round
 SOLO_REPETITIONS = 3  # nothing is compared with it
