@@ -41,6 +41,7 @@ from dpsr_apex.wire.messages import LearnerState, Message
 from dpsr_apex.wire.sockets import Received, Server, wait
 
 TICK_SECONDS = 0.1
+TOGETHER = 2  # answers sent in one go, which wakes ZeroMQ's thread once; more would keep an actor's window shut
 AT_ONCE = 256  # messages taken before the clock is looked at
 STATE_SECONDS = 6.0  # for the learner's last word before a run ends without it
 FAREWELL_SECONDS = 2.0  # for everybody to leave
@@ -127,12 +128,17 @@ class ReplayProcess:
         """
         if not self._turns:
             wait([self._server], TICK_SECONDS)
+        outgoing: list[Outgoing] = []
         for _ in range(AT_ONCE):
             learner = self._service.sessions.learner
             received = self._turns.next(learner.address if learner else None)
             if received is None:
                 break
-            self._send(self._answers(received))
+            outgoing += self._answers(received)
+            if len(outgoing) >= TOGETHER:
+                self._send(outgoing)
+                outgoing = []
+        self._send(outgoing)
         now = time.monotonic()
         if now - self._ticked >= TICK_SECONDS:
             self._ticked = now
