@@ -32,7 +32,7 @@ from dpsr_apex.wire.messages import (
 )
 from dpsr_apex.wire.sockets import Client, wait
 
-IDLE = 0.5  # seconds between signs of life when there is nothing to do
+IDLE = 1.0  # seconds between signs of life, as of the real ones
 PAUSE = 0.005  # seconds at most until it is looked again whether something came
 SEQUENCE = 2  # its place in the header of a chunk
 

@@ -335,7 +335,7 @@ def plot(found: Mapping[int, Mapping[str, Spread]], path: Path) -> None:
     counts = list(found)
     for clock, colour, label in (
         ("cpu", "#1f6fb2", "per second of the replay's CPU time"),
-        ("wall", "#c2571a", "per second, clients on the same two cores"),
+        ("wall", "#c2571a", "per second, with the clients on the same machine"),
     ):
         rates = [found[count][clock] for count in counts]
         axes.plot(counts, [rate.median / 1e3 for rate in rates], "o-", color=colour, linewidth=2, label=label)
