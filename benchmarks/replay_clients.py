@@ -1,16 +1,18 @@
 """What drives the replay over sockets: writers of recorded chunks and a reader of batches, who neither act nor learn.
 
-Each runs in a process of its own and takes commands over a pipe. They are cheap, so that it is the replay that is
-measured: chunks are encoded once, and only their number in the stream is written anew.
+Each runs in a process of its own: every line of its input is a command, every line of its output the answer, both as
+JSON. They are cheap, so that it is the replay that is measured: chunks are encoded once, and only their number in the
+stream is written anew.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+import select
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from pathlib import Path
 
 import msgpack
 import numpy as np
@@ -23,6 +25,7 @@ from dpsr_apex.wire.codec import decode, encode
 from dpsr_apex.wire.messages import (
     Acknowledged,
     Batch,
+    Chunk,
     Heartbeat,
     Leave,
     Message,
@@ -68,10 +71,13 @@ class Member:
 class Recording:
     """Encoded chunks, to be sent again and again under new numbers."""
 
-    def __init__(self, chunks: list[list[bytes]], rows: int) -> None:
+    def __init__(self, file: Path) -> None:
+        chunks = msgpack.unpackb(file.read_bytes())
+        first = decode(chunks[0])
+        assert isinstance(first, Chunk)
+        self.rows = len(first.transitions)  # in each of them
         self._headers = [msgpack.unpackb(header) for header, *_ in chunks]
         self._behind = [behind for _, *behind in chunks]
-        self.rows = rows  # transitions in each
 
     def numbered(self, sequence: int) -> list[bytes]:
         """A chunk as number `sequence` of a stream."""
@@ -103,28 +109,19 @@ class Stream:
         return (self._settled - before) * self._recording.rows
 
 
-class Worker(Protocol):
-    """What a process of clients does."""
-
-    def work(self, *command: Any) -> tuple[int, float]:
-        """Follow a command: how much was done, and in how many seconds."""
-
-    def keep(self) -> None:
-        """Stay in the run while there is nothing to do."""
-
-    def leave(self) -> None:
-        """Go."""
+def save_chunks(chunks: list[Chunk], file: Path) -> None:
+    """Write chunks as `Recording` reads them."""
+    file.write_bytes(msgpack.packb([[bytes(frame) for frame in encode(chunk)] for chunk in chunks]))
 
 
 class Writers:
     """So many actors that send as fast as they are acknowledged."""
 
-    def __init__(
-        self, endpoint: str, run_id: str, count: int, chunks: list[list[bytes]], rows: int, window: int
-    ) -> None:
-        recording = Recording(chunks, rows)
+    def __init__(self, endpoint: str, run_id: str, count: str, window: str, file: str) -> None:
+        recording = Recording(Path(file))
         self._streams = [
-            Stream(Member(endpoint, run_id, "actor", f"actor-{count}-{i}"), recording, window) for i in range(count)
+            Stream(Member(endpoint, run_id, "actor", f"actor-{count}-{i}"), recording, int(window))
+            for i in range(int(count))
         ]
         self._clients = [stream.member.client for stream in self._streams]
         self._kept = time.perf_counter()
@@ -156,12 +153,12 @@ class Writers:
 class Reader:
     """A learner that takes batches as fast as they come; it may inflate them as the real one does, and answer them."""
 
-    def __init__(self, endpoint: str, run_id: str, batch_size: int, prefetch: int) -> None:
+    def __init__(self, endpoint: str, run_id: str, batch_size: str, prefetch: str) -> None:
         self._member = Member(endpoint, run_id, "learner", "learner")
         self._codec = FrameCodec((84, 84), np.uint8)
-        self._errors = np.random.default_rng(0).lognormal(-3.0, 2.0, (64, batch_size))
-        self._request = encode(SampleRequest(batch_size))
-        self._prefetch = prefetch
+        self._errors = np.random.default_rng(0).lognormal(-3.0, 2.0, (64, int(batch_size)))
+        self._request = encode(SampleRequest(int(batch_size)))
+        self._prefetch = int(prefetch)
         self._asked = 0
         self._kept = time.perf_counter()
 
@@ -197,37 +194,52 @@ class Reader:
         self._member.leave()
 
 
+WORKERS: dict[str, type[Writers] | type[Reader]] = {"writers": Writers, "reader": Reader}
+
+
 class Clients:
-    """A worker in a process of its own."""
+    """A worker in a process of its own; `arguments` are those of its class."""
 
-    def __init__(self, make: Callable[..., Worker], *arguments: object) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_follow, args=(theirs, make, arguments), daemon=True)
-        self._process.start()
-        self._connection.recv()  # it has joined
+    def __init__(self, kind: str, *arguments: object) -> None:
+        command = [sys.executable, "-m", "benchmarks.replay_clients", kind, *map(str, arguments)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._read()  # it has joined
 
-    def ask(self, *command: object) -> tuple[int, float]:
+    def ask(self, *command: float) -> tuple[int, float]:
         """Let it work, and wait for how much it did in how many seconds."""
-        self._connection.send(command)
-        done, seconds = self._connection.recv()
-        return done, seconds
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        done, seconds = self._read()
+        return int(done), seconds
 
     def close(self) -> None:
         """Let it leave."""
-        self._connection.send(None)
-        self._process.join(10.0)
+        self._process.communicate()
+
+    def _read(self) -> list[float]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the clients ended with exit code {self._process.wait()}")
+        answer: list[float] = json.loads(line)
+        return answer
 
 
-def _follow(connection: Connection, make: Callable[..., Worker], arguments: tuple[object, ...]) -> None:
+def main() -> None:
     allow_many_connections()
-    worker = make(*arguments)
-    connection.send(None)
+    kind, *arguments = sys.argv[1:]
+    worker = WORKERS[kind](*arguments)
+    print(json.dumps([]), flush=True)
     while True:
-        while not connection.poll(IDLE):
+        while not select.select([sys.stdin], [], [], IDLE)[0]:
             worker.keep()
-        command = connection.recv()
-        if command is None:
+        line = sys.stdin.readline()
+        if not line:
             worker.leave()
             return
-        connection.send(worker.work(*command))
+        print(json.dumps(worker.work(*json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

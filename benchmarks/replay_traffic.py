@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Comparison, Report, Spread, parse_options, spread
 from benchmarks.peers import REVERB, Peer
-from benchmarks.replay_clients import Clients, Reader, Writers
+from benchmarks.replay_clients import Clients, save_chunks
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
 from dpsr_apex.processes.link import ask, ask_terms
@@ -63,8 +63,7 @@ Rates = dict[str, float]
 class Recorded(NamedTuple):
     """The same steps in both forms."""
 
-    chunks: list[list[bytes]]  # encoded
-    rows: int  # transitions in each
+    chunks: list[Chunk]
     arrays: dict[str, NDArray[Any]]  # frames, actions, rewards, ends, priorities
 
 
@@ -91,7 +90,7 @@ def record(config: Config) -> Recorded:
         "ends": played.terminal,
         "priorities": errors,
     }
-    return Recorded([[bytes(frame) for frame in encode(chunk)] for chunk in chunks], size, arrays)
+    return Recorded(chunks, arrays)
 
 
 class Reading(NamedTuple):
@@ -118,20 +117,20 @@ class Load(NamedTuple):
 class Ours:
     """The real replay process with a reader; writers come and go."""
 
-    def __init__(self, config: Config, run: RunDirectory, pid: int, recorded: Recorded) -> None:
+    def __init__(self, config: Config, run: RunDirectory, pid: int, chunks: Path) -> None:
         self._address = address_of(run)
         self._run_id = ask_terms(self._address).run_id
         self._config = config
         self._pid = pid
-        self._recorded = recorded
+        self._chunks = chunks
         self._reader = Clients(
-            Reader, self._address.endpoint, self._run_id, config.learner.batch_size, config.system.prefetch
+            "reader", self._address.endpoint, self._run_id, config.learner.batch_size, config.system.prefetch
         )
 
     def writers(self, count: int) -> Clients:
         """So many more actors."""
-        chunks, rows, _ = self._recorded
-        return Clients(Writers, self._address.endpoint, self._run_id, count, chunks, rows, self._config.system.window)
+        window = self._config.system.window
+        return Clients("writers", self._address.endpoint, self._run_id, count, window, self._chunks)
 
     def set_rate(self, steps_per_update: int) -> None:
         """So many transitions per batch from now on; 0: as it comes."""
@@ -209,6 +208,8 @@ def serving(config: Config, recorded: Recorded) -> Iterator[Ours]:
     with tempfile.TemporaryDirectory() as folder:
         run = RunDirectory.create(Path(folder) / "run")
         write_config(config, run)
+        chunks = Path(folder) / "chunks"
+        save_chunks(recorded.chunks, chunks)
         command = [sys.executable, "-m", "dpsr_apex.cli", "replay", "--run-dir", str(run.path)]
         with (run.logs / "replay.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -216,7 +217,7 @@ def serving(config: Config, recorded: Recorded) -> Iterator[Ours]:
                 while not run.connection.exists():
                     assert process.poll() is None, (run.logs / "replay.log").read_text()
                     time.sleep(0.05)
-                with closing(Ours(config, run, process.pid, recorded)) as ours:
+                with closing(Ours(config, run, process.pid, chunks)) as ours:
                     yield ours
             finally:
                 process.kill()
@@ -360,8 +361,8 @@ def main() -> int:
     report = Report("replay_traffic")
     config = configure(CAPACITY, BATCH)
     recorded = record(config)
-    on_wire = sum(map(len, recorded.chunks[0])) / recorded.rows
-    report.figures["bytes of a transition on the wire"] = on_wire
+    first = recorded.chunks[0]
+    report.figures["bytes of a transition on the wire"] = sum(map(len, encode(first))) / len(first.transitions)
     with serving(config, recorded) as ours:
         compare(report, ours, recorded)
         found = add_actors(report, ours)
