@@ -12,6 +12,8 @@ import select
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import msgpack
@@ -20,8 +22,9 @@ import numpy as np
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.processes.limits import allow_many_connections
 from dpsr_apex.processes.link import request_to_join
+from dpsr_apex.replay.transitions import Stack
 from dpsr_apex.roles.experience import inflate
-from dpsr_apex.wire.codec import decode, encode
+from dpsr_apex.wire.codec import Frame, decode, encode
 from dpsr_apex.wire.messages import (
     Acknowledged,
     Batch,
@@ -38,6 +41,7 @@ from dpsr_apex.wire.sockets import Client, wait
 IDLE = 1.0  # seconds between signs of life, as of the real ones
 PAUSE = 0.005  # seconds at most until it is looked again whether something came
 SEQUENCE = 2  # its place in the header of a chunk
+CODEC = FrameCodec((84, 84), np.uint8)
 
 
 class Member:
@@ -79,7 +83,7 @@ class Recording:
         self._headers = [msgpack.unpackb(header) for header, *_ in chunks]
         self._behind = [behind for _, *behind in chunks]
 
-    def numbered(self, sequence: int) -> list[bytes]:
+    def numbered(self, sequence: int) -> list[Frame]:
         """A chunk as number `sequence` of a stream."""
         place = sequence % len(self._headers)
         header = self._headers[place]
@@ -90,7 +94,7 @@ class Recording:
 class Stream:
     """One actor's chunks, of which at most `window` are on their way."""
 
-    def __init__(self, member: Member, recording: Recording, window: int) -> None:
+    def __init__(self, member: Member, recording: Recording | Playing, window: int) -> None:
         self.member = member
         self._recording = recording
         self._window = window
@@ -109,6 +113,31 @@ class Stream:
         return (self._settled - before) * self._recording.rows
 
 
+class Playing:
+    """The same chunks made anew each time from their pixels, as an actor does: every frame squeezed, all encoded."""
+
+    def __init__(self, file: Path) -> None:
+        decoded = [decode(frames) for frames in msgpack.unpackb(file.read_bytes())]
+        self._chunks = [chunk for chunk in decoded if isinstance(chunk, Chunk)]
+        self._pieces = [list(dict.fromkeys(chain(*_stacks(chunk)))) for chunk in self._chunks]
+        self._frames = [[CODEC.inflate(piece) for piece in pieces] for pieces in self._pieces]
+        self.rows = len(self._chunks[0].transitions)  # in each of them
+
+    def numbered(self, sequence: int) -> list[Frame]:
+        """A chunk as number `sequence` of a stream."""
+        place = sequence % len(self._chunks)
+        chunk = self._chunks[place]
+        squeezed = map(CODEC.squeeze, self._frames[place])
+        anew = dict(zip(self._pieces[place], squeezed, strict=True)).__getitem__
+        stacks: list[Stack] = [tuple(map(anew, stack)) for stack in _stacks(chunk)]
+        transitions = replace(chunk.transitions, s_tm1=stacks[: self.rows], s_t=stacks[self.rows :])
+        return encode(chunk._replace(sequence=sequence, transitions=transitions))
+
+
+def _stacks(chunk: Chunk) -> list[Stack]:
+    return [*chunk.transitions.s_tm1, *chunk.transitions.s_t]
+
+
 def save_chunks(chunks: list[Chunk], file: Path) -> None:
     """Write chunks as `Recording` reads them."""
     file.write_bytes(msgpack.packb([[bytes(frame) for frame in encode(chunk)] for chunk in chunks]))
@@ -117,8 +146,8 @@ def save_chunks(chunks: list[Chunk], file: Path) -> None:
 class Writers:
     """So many actors that send as fast as they are acknowledged."""
 
-    def __init__(self, endpoint: str, run_id: str, count: str, window: str, file: str) -> None:
-        recording = Recording(Path(file))
+    def __init__(self, endpoint: str, run_id: str, count: str, window: str, kind: str, file: str) -> None:
+        recording = Playing(Path(file)) if kind == "playing" else Recording(Path(file))
         self._streams = [
             Stream(Member(endpoint, run_id, "actor", f"actor-{count}-{i}"), recording, int(window))
             for i in range(int(count))
@@ -155,7 +184,6 @@ class Reader:
 
     def __init__(self, endpoint: str, run_id: str, batch_size: str, prefetch: str) -> None:
         self._member = Member(endpoint, run_id, "learner", "learner")
-        self._codec = FrameCodec((84, 84), np.uint8)
         self._errors = np.random.default_rng(0).lognormal(-3.0, 2.0, (64, int(batch_size)))
         self._request = encode(SampleRequest(int(batch_size)))
         self._prefetch = int(prefetch)
@@ -178,7 +206,7 @@ class Reader:
                 self._asked -= 1
                 batches += 1
                 if inflates:
-                    inflate(message.transitions, self._codec)
+                    inflate(message.transitions, CODEC)
                 if answers:
                     errors = self._errors[batches % len(self._errors)]
                     self._member.client.send(encode(Priorities(message.era, message.identities, errors)))

@@ -1,11 +1,12 @@
 """The replay's process over real sockets beside Reverb's, under Ape-X's load, and under ever more actors.
 
-Both servers run in a process of their own; a process of writers and one of a reader drive them, with the same recorded
-frames of Breakout, N = 50,000 and full. Reverb is used as its documentation advises (`peers/reverb_traffic.py`): of the
-settings that were tried the fastest. It gives batches as arrays, ours gives squeezed bytes, which the real learner
-inflates; so its rates are compared with ours including that inflation, in the reader's process. Neither reader gives
-priorities back there. Ours does more: every insertion draws 256 candidates by priority and replaces the oldest of them,
-and every transition brings a snapshot of its game along, where Reverb drops the oldest of all.
+Both servers run in a process of their own; a process of a writer and one of a reader drive them, with the same recorded
+frames of Breakout, N = 50,000 and full. Reverb is used as its documentation advises (`peers/reverb_traffic.py`), with
+the fastest of the settings that were tried. Both writers begin with pixels and squeeze every frame. Reverb gives
+batches as arrays, ours gives squeezed bytes, which the real learner inflates: so rates of batches are compared
+including that inflation, in the reader's process. Neither reader gives priorities back there. Ours does more: every
+insertion draws 256 candidates by priority and replaces the oldest of them, and every transition brings a snapshot of
+its game along (taken before), where Reverb drops the oldest of all.
 
 Under Ape-X's load priorities are given back, and the ratio of transitions to batches is the published one. What the
 replay carries "per core" is by the CPU time of its process, all its threads included: the clients take the other core.
@@ -127,10 +128,10 @@ class Ours:
             "reader", self._address.endpoint, self._run_id, config.learner.batch_size, config.system.prefetch
         )
 
-    def writers(self, count: int) -> Clients:
-        """So many more actors."""
+    def writers(self, count: int, kind: str = "recording") -> Clients:
+        """So many more actors; of kind "playing" they squeeze and encode everything anew."""
         window = self._config.system.window
-        return Clients("writers", self._address.endpoint, self._run_id, count, window, self._chunks)
+        return Clients("writers", self._address.endpoint, self._run_id, count, window, kind, self._chunks)
 
     def set_rate(self, steps_per_update: int) -> None:
         """So many transitions per batch from now on; 0: as it comes."""
@@ -257,7 +258,7 @@ def compare(report: Report, ours: Ours, recorded: Recorded) -> None:
         theirs = stack.enter_context(
             closing(Theirs(recorded, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         )
-        writer = stack.enter_context(closing(ours.writers(1)))
+        writer = stack.enter_context(closing(ours.writers(1, "playing")))
         writer.ask(0.0, CAPACITY)
         theirs.writer.ask(f"count {CAPACITY}")
         rounds = [(measure_ours(ours, writer), measure_theirs(theirs)) for _ in range(1 + REPETITIONS)][1:]
