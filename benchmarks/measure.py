@@ -132,10 +132,6 @@ class Report:
         verdict = "" if comparison.goal is None else f"; goal {comparison.goal:g}: {_verdict(comparison)}"
         print(f"{comparison.work}, beside {comparison.beside}: {comparison.ratio.show(2)} times{verdict}")
 
-    def goal(self, words: str, reached: bool) -> None:
-        """State a goal that is no comparison, and whether it was reached."""
-        print(f"goal {'reached' if reached else 'MISSED'}: {words}")
-
     def finish(self, path: Path | None) -> int:
         """Describe the machine, write the figures to `path` if there is one, and return the exit code."""
         machine = describe_machine() | {"load_at_start": self.load_at_start[0], "load_at_end": os.getloadavg()[0]}

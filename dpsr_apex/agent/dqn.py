@@ -186,8 +186,12 @@ class DqnAgent:
         return state
 
     def _begin(self, work: Callable[[], _Result]) -> Callable[[], _Result]:
-        """Have it done beside what this thread goes on with, or when its result is asked for; this waits for it."""
-        return self._aside.submit(work).result if self._aside else work
+        """Have it done beside what this thread goes on with, or else when its result is asked for."""
+        if self._aside is None:
+            return work
+        begun = self._aside.submit(work)
+        # Who asks for what was not even started, because the other thread is busy, does it instead of waiting.
+        return lambda: work() if begun.cancel() else begun.result()
 
     def _tensor(self, observations: NDArray[Any]) -> Tensor:
         if self.device.type == "cuda":  # from pinned memory the copy runs beside the computation
