@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.measure import Comparison, Report, parse_options, spread
+from benchmarks.measure import Comparison, Report, cpu_of, parse_options, spread
 from benchmarks.peers import TORCH, Peer
-from benchmarks.whole_system import CLOCK_TICKS, stats_of
+from benchmarks.whole_system import stats_of
 from dpsr_apex.config_files import load_config
 from dpsr_apex.processes.link import ask
 from dpsr_apex.processes.onlooker import address_of
@@ -34,6 +34,7 @@ OVERRIDES = (
     f"replay.capacity={CAPACITY}",
     f"learner.learning_starts={CAPACITY}",
     f"learner.steps_per_update={NEVER}",
+    "learner.device=cpu",
     "actor.exploration=1.0",
     "run.total_steps=10000000",
     "run.checkpoint_period=0",
@@ -41,11 +42,11 @@ OVERRIDES = (
 
 
 @contextmanager
-def process(*arguments: str) -> Iterator[int]:
-    """A command of ours, while inside: its process id."""
+def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command of ours, while inside."""
     started = subprocess.Popen([sys.executable, "-m", "dpsr_apex.cli", *arguments], stderr=subprocess.DEVNULL)
     try:
-        yield started.pid
+        yield started
     finally:
         started.terminate()
         started.wait()
@@ -57,15 +58,18 @@ def learning() -> Iterator[tuple[RunDirectory, int]]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         run = RunDirectory.create(Path(folder) / "run")
         write_config(load_config("breakout_short", overrides=OVERRIDES), run)
-        stack.enter_context(process("replay", "--run-dir", str(run.path)))
+        replay = stack.enter_context(process("replay", "--run-dir", str(run.path)))
         while not run.connection.exists():
+            assert replay.poll() is None, "the replay has ended"
             time.sleep(0.1)
         connect = ("--connect", address_of(run).endpoint.removeprefix("tcp://"))
         learner = stack.enter_context(process("learner", *connect, "--threads", "1"))
-        with process("actor", *connect):
+        with process("actor", *connect) as actor:
             while stats_of(run)["t"] < CAPACITY:
+                assert actor.poll() is None, "the actor has ended"
+                assert learner.poll() is None, "the learner has ended"
                 time.sleep(0.5)
-        yield run, learner
+        yield run, learner.pid
 
 
 def set_rate(run: RunDirectory, steps_per_update: int) -> None:
@@ -82,11 +86,6 @@ def measure_ours(run: RunDirectory, learner: int) -> tuple[float, float]:
     set_rate(run, NEVER)
     time.sleep(0.5)  # until it has used them up
     return (after - before) / seconds, cpu / (after - before)
-
-
-def cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 REPETITIONS = 9
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PACKAGES = ("numpy", "numba", "torch", "gymnasium", "ale-py", "opencv-python-headless", "lz4")
 
 
@@ -57,6 +58,12 @@ def timed() -> Iterator[Timer]:
     finally:
         timer.elapsed = Elapsed(time.process_time() - cpu, time.perf_counter() - wall)
         gc.enable()
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of another process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def interleave(works: Mapping[str, Callable[[], Elapsed]], repetitions: int = REPETITIONS) -> dict[str, list[Elapsed]]:
@@ -133,7 +140,10 @@ class Report:
         print(f"{comparison.work}, beside {comparison.beside}: {comparison.ratio.show(2)} times{verdict}")
 
     def finish(self, path: Path | None) -> int:
-        """Describe the machine, write the figures to `path` if there is one, and return the exit code."""
+        """Describe the machine, and write the figures to `path` if there is one.
+
+        The exit code that is returned is 0 whether goals were reached or not: the table tells that.
+        """
         machine = describe_machine() | {"load_at_start": self.load_at_start[0], "load_at_end": os.getloadavg()[0]}
         print(*(f"{key}: {value}" for key, value in machine.items()), sep="; ")
         if path:

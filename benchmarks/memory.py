@@ -2,8 +2,7 @@
 
 Read from the operating system, so everything counts: the frames, Python's objects around them, the trees, and what the
 allocators waste. Read twice: when the replay is full, and after as many transitions again, since neighbours share
-frames and lose that where priorities replace one without the other. The emulator has many games behind it, as in the
-middle of a long run.
+frames and lose that where priorities replace one without the other.
 
 The peers get the first of the same pictures and have no snapshots. They are read when they are full; ours is compared
 as it is later, when it takes most.
@@ -11,6 +10,7 @@ as it is later, when it takes most.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import resource
 import sys
@@ -35,7 +35,6 @@ WARM_UP = 600  # transitions, into a replay of half that capacity
 PEERS_TRANSITIONS = 20_000
 PLAIN = 2 * 4 * 84 * 84  # bytes of a transition in plain arrays: two stacks of four frames
 CHUNK = 100  # steps that Reverb squeezes together: what takes least of 1, 5, 20, 50, 100 and 200
-WEAR = 700  # games before the first transition is counted
 GOAL = 40  # times smaller than plain
 
 # The greatest replacing exponent and the fewest candidates of the paper: what scatters neighbours most.
@@ -51,8 +50,9 @@ PHASES = ("ours, replay filled", "ours, as many again, replacing by priority")
 
 
 def resident() -> int:
-    """Bytes of this process in memory now."""
+    """Bytes of this process in memory now, without what its allocator keeps for later."""
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
@@ -65,7 +65,7 @@ class Recorder:
     def __init__(self, folder: Path, codec: FrameCodec) -> None:
         self._codec = codec
         self._frames, self._steps = (folder / "frames").open("wb"), (folder / "steps").open("wb")
-        self._left = PEERS_TRANSITIONS + PEERS_TRANSITIONS // 5  # Reverb has no item for an episode's first ones
+        self._left = PEERS_TRANSITIONS
 
     def take(self, transitions: Transitions) -> None:
         """Write them down, if there are not enough yet."""
@@ -113,20 +113,11 @@ def make_replay(config: Config, rng: np.random.Generator) -> DpsrReplay:
     return DpsrReplay(config.replay, config.run.total_steps, rng)
 
 
-def wear(actor: Actor) -> None:
-    """Start so many games that nothing of the emulator's first one is left."""
-    env = actor.envs[0]
-    for seed in range(WEAR):
-        env.env.reset(seed=seed)
-    env.reset()
-
-
 def measure(folder: Path) -> dict[str, float]:
     """Insert as many transitions as there is room for, once for each phase; the bytes of each after it."""
     rng = np.random.default_rng(1)
     config = load_config("atari/breakout", overrides=OVERRIDES)
     actor = make_actor(config)
-    wear(actor)
     small = load_config("atari/breakout", overrides=[*OVERRIDES, f"replay.capacity={WARM_UP // 2}"])
     play(actor, make_replay(small, rng), WARM_UP, rng)
 

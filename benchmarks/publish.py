@@ -18,6 +18,7 @@ from benchmarks.measure import Comparison, comparison_from
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "docs" / "bench"
+BENCHMARKS = ("core", "memory", "atari_throughput", "replay_traffic", "learner", "whole_system")
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 
 
@@ -57,11 +58,12 @@ def machine(results: Mapping[str, Any]) -> str:
     facts = dict(results["machine"])
     cpu, cores = facts.pop("cpu"), facts.pop("cores")
     versions = ", ".join(f"{name} {version}" for name, version in facts.items() if name != "system")
-    return f"{cpu}, {cores} cores, {facts['system']}; {versions}. It took {results['minutes']:.0f} minutes."
+    minutes = sum(found["minutes"] for found in results["benchmarks"].values())
+    return f"{cpu}, {cores} cores, {facts['system']}; {versions}. It took {minutes:.0f} minutes."
 
 
 def fill_in(document: str, results: Mapping[str, Any]) -> str:
-    """The document with each marked part written anew."""
+    """The document with each marked part written anew; a ValueError if it has none."""
     comparisons = comparisons_of(results)
     parts = {"table": full_table(comparisons), "headline": headline(comparisons), "machine": machine(results)}
 
@@ -69,7 +71,11 @@ def fill_in(document: str, results: Mapping[str, Any]) -> str:
         name = found["name"]
         return f"<!-- bench: {name} -->\n{parts[name]}\n<!-- end of bench -->"
 
-    return re.sub(r"<!-- bench: (?P<name>\w+) -->\n.*?<!-- end of bench -->", anew, document, flags=re.DOTALL)
+    marked = r"<!-- bench: (?P<name>\w+) -->\n.*?<!-- end of bench -->"
+    filled, count = re.subn(marked, anew, document, flags=re.DOTALL)
+    if not count:
+        raise ValueError("the document has no part that is marked for figures")
+    return filled
 
 
 def main() -> None:
@@ -78,10 +84,12 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path, nargs="?", default=Path("runs/bench"), help="(default: %(default)s)")
     folder = parser.parse_args().folder
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    if missing := sorted(set(BENCHMARKS) - results["benchmarks"].keys()):
+        parser.error(f"the results have nothing of {', '.join(missing)}: run make bench")
     PUBLISHED.mkdir(exist_ok=True)
     for path in (folder / "results.json", *folder.glob("*.png")):
         shutil.copy(path, PUBLISHED)
-    results = json.loads((PUBLISHED / "results.json").read_text(encoding="utf-8"))
     for document in DOCUMENTS:
         document.write_text(fill_in(document.read_text(encoding="utf-8"), results), encoding="utf-8")
 

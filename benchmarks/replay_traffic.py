@@ -15,7 +15,6 @@ replay carries "per core" is by the CPU time of its process, all its threads inc
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -31,7 +30,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.measure import Comparison, Report, Spread, parse_options, spread
+from benchmarks.measure import Comparison, Report, Spread, cpu_of, parse_options, spread
 from benchmarks.peers import REVERB, Peer
 from benchmarks.replay_clients import Clients, save_chunks
 from dpsr_apex.config import Config
@@ -55,7 +54,6 @@ APEX_IN, APEX_OUT = 12_500, 19  # transitions in and batches of 512 out per seco
 ACTORS = (1, 4, 16, 64, 200, 400)
 ACTOR_REPETITIONS = 3
 REVERB_CHUNK, REVERB_IN_FLIGHT = 5, 64  # faster than chunks of 1 or 20, and than 32 or 512 samples in flight
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 Rates = dict[str, float]
 """Per second, by the name of the work."""
@@ -143,8 +141,7 @@ class Ours:
 
     def reading(self) -> Reading:
         """How far it is now."""
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        cpu = (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        cpu = cpu_of(self._pid)
         answer = ask(self._address, StatsRequest(), 10.0)
         assert isinstance(answer, Stats)
         facts = json.loads(answer.facts)

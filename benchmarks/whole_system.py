@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Comparison, Report, parse_options, spread
+from benchmarks.measure import Comparison, Report, cpu_of, parse_options, spread
 from benchmarks.peers import TORCH, Peer
 from dpsr_apex.processes.link import ask
 from dpsr_apex.processes.onlooker import address_of
@@ -29,7 +29,6 @@ REPETITIONS = 3
 SECONDS = 60.0  # of one repetition
 ENVIRONMENTS = 4  # stepped side by side, by our actor and by the peer: both are a little faster so than with one
 CAPACITY = 4_000  # transitions; filled before anything is timed
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 ROLES = ("replay", "learner", "actor", "evaluator")
 GOAL = 1.5
 
@@ -37,6 +36,7 @@ OVERRIDES = (
     f"replay.capacity={CAPACITY}",
     f"learner.learning_starts={CAPACITY}",
     "learner.steps_per_update=4",
+    "learner.device=cpu",
     "actor.exploration=0.05",
     f"actor.environments={ENVIRONMENTS}",
     "run.total_steps=10000000",
@@ -74,8 +74,7 @@ def cpu_by_role(supervisor: int) -> dict[str, float]:
     seconds = dict.fromkeys(ROLES, 0.0)
     for child in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
         role = Path(f"/proc/{child}/cmdline").read_text().split("\0")[3]
-        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-        seconds[role] += (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        seconds[role] += cpu_of(int(child))
     return seconds
 
 

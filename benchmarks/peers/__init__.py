@@ -28,11 +28,6 @@ class Peer:
         while self._read() != "ready":
             pass  # whatever its imports print
 
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        return self._process.pid
-
     def ask(self, command: object) -> list[float]:
         """Give one command, and wait for the numbers of its answer."""
         assert self._process.stdin

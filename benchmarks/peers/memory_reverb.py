@@ -10,6 +10,7 @@ four frames, which share their chunks.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import resource
 import subprocess
@@ -24,30 +25,25 @@ IN_FLIGHT = 45  # items that are not confirmed yet: with fewer, chunks are cut s
 
 
 def write(port: str, folder: Path, chunk: int, count: int) -> None:
-    """Append the recorded steps, and make an item of every transition that has both its stacks."""
+    """Append so many recorded steps, and make an item of every transition that has both its stacks."""
     import reverb  # type: ignore[import-not-found]  # only in the peers' environment
 
     frames = np.memmap(folder / "frames", np.uint8, "r").reshape(-1, 84, 84)
-    items = of_episode = 0
+    steps = np.fromfile(folder / "steps", np.float32).reshape(-1, 3)
+    of_episode = 0
     client = reverb.Client(f"localhost:{port}")
     with client.trajectory_writer(num_keep_alive_refs=max(chunk, STACK + 1)) as writer:
         for column in ("frame", "action", "reward", "terminal"):
             writer.configure((column,), num_keep_alive_refs=max(chunk, STACK + 1), max_chunk_length=chunk)
-        for frame, (action, reward, terminal) in zip(
-            frames, np.fromfile(folder / "steps", np.float32).reshape(-1, 3), strict=True
-        ):
+        for frame, (action, reward, terminal) in zip(frames[:count], steps[:count], strict=True):
             writer.append({"frame": np.array(frame), "action": action, "reward": reward, "terminal": terminal})
             of_episode += 1
             if of_episode > STACK:
                 writer.create_item("replay", 1.0, newest(writer.history))
                 writer.flush(block_until_num_items=IN_FLIGHT)
-                items += 1
             if terminal:
                 writer.end_episode()
                 of_episode = 0
-            if items == count:
-                return
-    raise ValueError(f"only {items} transitions were recorded, not {count}")
 
 
 def newest(history: dict[str, object]) -> dict[str, object]:
@@ -58,8 +54,9 @@ def newest(history: dict[str, object]) -> dict[str, object]:
 
 
 def resident() -> int:
-    """Bytes of this process in memory now."""
+    """Bytes of this process in memory now, without what its allocator keeps for later."""
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 

@@ -78,21 +78,21 @@ class Writer:
     def answer(self, command: str) -> str:
         """Write so many, or for so long."""
         kind, amount = command.split()
-        began, items = time.perf_counter(), 0
-        while items < int(amount) if kind == "count" else time.perf_counter() - began < float(amount):
-            items += self._append()
+        began, steps = time.perf_counter(), 0
+        while steps < int(amount) if kind == "count" else time.perf_counter() - began < float(amount):
+            self._append()
+            steps += 1
         seconds = time.perf_counter() - began
         self._writer.flush()
-        return f"{items} {seconds}"
+        return f"{steps} {seconds}"
 
-    def _append(self) -> int:
-        """One more step; how many items it made."""
+    def _append(self) -> None:
+        """One more step. It counts as a transition also at an episode's beginning, where there is no item for it."""
         frame, action, reward, ends = self._steps[self._next % len(self._steps)]
         self._writer.append({"frame": frame, "action": action, "reward": reward, "terminal": ends})
         self._next += 1
         self._of_episode += 1
-        made = self._of_episode > STACK
-        if made:
+        if self._of_episode > STACK:
             history = self._writer.history
             trajectory = {
                 "s_tm1": history["frame"][-STACK - 1 : -1],
@@ -106,7 +106,6 @@ class Writer:
         if ends:
             self._writer.end_episode()
             self._of_episode = 0
-        return int(made)
 
 
 class Reader:

@@ -129,6 +129,7 @@ def main() -> None:
         exploration_fraction=1e-4,
         exploration_final_eps=0.05,
         learning_rate=1e-4,
+        device="cpu",
     )
     model.learn(10_000_000, callback=Watch())
 

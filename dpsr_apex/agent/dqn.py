@@ -80,7 +80,7 @@ class DqnAgent:
         self.device = choose_device(config.device)
         # Two networks at a time with half of the threads each wait less for each other than all threads on one do.
         self._aside = ThreadPoolExecutor(1) if threads > 1 and self.device.type == "cpu" else None
-        set_threads(threads // 2 if self._aside else threads)
+        set_threads((threads + 1) // 2 if self._aside else threads)
         keep_freed_memory()
         self._config = config
         self._target_version = 0

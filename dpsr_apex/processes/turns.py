@@ -29,8 +29,10 @@ class Turns:
     def next(self, favourite: bytes | None) -> Received | None:
         """The next message, or None when there is none."""
         if self._in_a_row < IN_A_ROW or not self._held:
+            # One that was held before it became the favourite's must not be overtaken by a later one.
+            waits = any(held.sender == favourite for held in self._held)
             while len(self._held) < AHEAD and (received := self._receive()):
-                if received.sender == favourite:
+                if received.sender == favourite and not waits:
                     self._in_a_row += 1
                     return received
                 self._held.append(received)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpsr_apex.wire.keys import ClientKeys, ServerKeys
 
 QUEUE = 100  # messages of one peer that may wait to be read
-ANSWERS = 3 * QUEUE  # messages that may wait to be sent to one peer: more than it may ask before it reads
+ANSWERS = 3 * QUEUE  # messages of a server that may wait to be sent to one peer: more than a role asks for ahead
 LINGER = 1_000  # ms that closing waits for what is still to be sent
 HEARTBEAT = 5_000  # ms between signs of life, of which the roles see nothing
 SILENCE = 60_000  # ms without any after which a peer's queue goes; long enough for weights over a slow line
@@ -201,7 +201,7 @@ def _tuned(context: zmq.Context[zmq.Socket[bytes]], kind: int, endpoint: str) ->
     socket = context.socket(kind)
     options = {
         zmq.IPV6: int(is_ipv6(endpoint)),  # else a name could mean an address at which nobody listens
-        zmq.SNDHWM: ANSWERS,
+        zmq.SNDHWM: ANSWERS if kind == zmq.ROUTER else QUEUE,
         zmq.RCVHWM: QUEUE,
         zmq.MAXMSGSIZE: MAX_FRAME,
         zmq.HANDSHAKE_IVL: HANDSHAKE,

@@ -27,7 +27,7 @@ Sources = dict[Path, ast.Module]
 
 
 def sources(*folders: Path) -> Sources:
-    files = [file for folder in folders for file in sorted(folder.rglob("*.py")) if ".venv" not in file.parts]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py")) if ".venv" not in str(file)]
     return {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
 
 

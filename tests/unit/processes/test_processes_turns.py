@@ -68,3 +68,18 @@ def test_all_are_answered_once_and_each_senders_in_order(seed: int) -> None:
     for sender in senders:
         assert [one for one in answered if one.sender == sender] == [one for one in messages if one.sender == sender]
     assert len(answered) == len(messages)
+
+
+def test_who_becomes_the_favourite_does_not_overtake_itself() -> None:
+    messages = [message(b"actor", 0), *(message(FAVOURITE, i) for i in range(5))]
+    turns = coming(*messages)
+    before = [turns.next(None), turns.next(None)]
+    assert [*before, *drained(turns)] == messages
+
+
+def test_what_a_favourite_sent_before_it_was_one_keeps_its_place() -> None:
+    early = [message(b"actor", 0), message(FAVOURITE, 0), message(b"actor", 1)]
+    late = [message(FAVOURITE, 1), message(FAVOURITE, 2)]
+    turns = coming(*early, *late)
+    answered = [turns.next(b"nobody"), *drained(turns)]
+    assert [one for one in answered if one and one.sender == FAVOURITE] == [early[1], *late]
