@@ -81,9 +81,11 @@ class Spread(NamedTuple):
     low: float
     high: float
 
-    def show(self, digits: int = 1) -> str:
-        """The median, and the interquartile range behind it."""
-        return f"{self.median:,.{digits}f} ({self.low:,.{digits}f} – {self.high:,.{digits}f})"
+    def show(self, digits: int | None = None) -> str:
+        """The median, and behind it the interquartile range, if there is one; large numbers need no digits."""
+        digits = int(self.median < 1_000) if digits is None else digits
+        middle, low, high = (f"{value:,.{digits}f}" for value in self)
+        return middle if self.low == self.high else f"{middle} ({low} – {high})"
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -41,7 +41,7 @@ def full_table(comparisons: Sequence[Comparison]) -> str:
 
 
 def headline(comparisons: Sequence[Comparison]) -> str:
-    """What has a goal, beside the strongest peer at that work, in Markdown."""
+    """What has a goal, beside the strongest peer at that work, and every goal that was missed; in Markdown."""
     works: dict[str, list[Comparison]] = {}
     for line in comparisons:
         if line.goal is not None:
@@ -50,7 +50,12 @@ def headline(comparisons: Sequence[Comparison]) -> str:
     for work, lines in works.items():
         strongest = min(lines, key=lambda line: line.ratio.median)
         rows.append(f"| {work} | {strongest.beside} | {strongest.ratio.show(2)} |")
-    return "\n".join(rows)
+    missed = [
+        f"- {line.work}, beside {line.beside}: {line.ratio.median:.2f} where {line.goal:g} was wanted"
+        for line in comparisons
+        if not line.reached
+    ]
+    return "\n".join([*rows, "", "Goals that were missed:", "", *missed] if missed else rows)
 
 
 def machine(results: Mapping[str, Any]) -> str:

@@ -5,6 +5,8 @@ seconds, and every line of its output the steps and the updates per second of th
 
 Its update does less than ours: it is no double DQN (one pass through a network less), all transitions weigh the same,
 no priorities are kept, and nothing is recycled. Its replay is small, so that filling it takes no time.
+Its games are stepped in its own process: with its `SubprocVecEnv` it was slower (82 and 76 steps a second beside 85 and
+86, on two cores).
 """
 
 from __future__ import annotations
