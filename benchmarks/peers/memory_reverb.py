@@ -16,6 +16,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ IN_FLIGHT = 45  # items that are not confirmed yet: with fewer, chunks are cut s
 
 def write(port: str, folder: Path, chunk: int, count: int) -> None:
     """Append so many recorded steps, and make an item of every transition that has both its stacks."""
-    import reverb  # type: ignore[import-not-found]  # only in the peers' environment
+    import reverb
 
     frames = np.memmap(folder / "frames", np.uint8, "r").reshape(-1, 84, 84)
     steps = np.fromfile(folder / "steps", np.float32).reshape(-1, 3)
@@ -46,11 +47,11 @@ def write(port: str, folder: Path, chunk: int, count: int) -> None:
                 of_episode = 0
 
 
-def newest(history: dict[str, object]) -> dict[str, object]:
+def newest(history: dict[str, Any]) -> dict[str, Any]:
     """The transition between the last two steps."""
-    columns: dict[str, object] = {name: history[name][-2] for name in ("action", "reward", "terminal")}  # type: ignore[index]
+    columns = {name: history[name][-2] for name in ("action", "reward", "terminal")}
     frames = history["frame"]
-    return columns | {"s_tm1": frames[-STACK - 1 : -1], "s_t": frames[-STACK:]}  # type: ignore[index]
+    return columns | {"s_tm1": frames[-STACK - 1 : -1], "s_t": frames[-STACK:]}
 
 
 def resident() -> int:

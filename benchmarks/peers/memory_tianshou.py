@@ -20,7 +20,7 @@ WARM_UP = 200  # transitions
 
 def fill(folder: Path, count: int) -> object:
     """The replay, full of the recorded steps."""
-    from tianshou.data import Batch, ReplayBuffer  # type: ignore[import-not-found]  # only in the peers' environment
+    from tianshou.data import Batch, ReplayBuffer
 
     replay = ReplayBuffer(count, stack_num=4, ignore_obs_next=True, save_only_last_obs=True)
     with (folder / "frames").open("rb") as frames:

@@ -73,7 +73,7 @@ class PlainDqn:
         taken = self._online(s_tm1).gather(1, actions)[:, 0]
         loss = (weights * smooth_l1_loss(taken, values, reduction="none")).mean()
         self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         nn.utils.clip_grad_norm_(self._online.parameters(), CLIP)
         self._optimizer.step()
         priorities: Tensor = (values - taken).detach().abs()

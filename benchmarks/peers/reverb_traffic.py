@@ -33,8 +33,8 @@ class Server:
     """A table with prioritized sampling that drops the oldest, as for DQN."""
 
     def __init__(self, capacity: str) -> None:
-        import reverb  # type: ignore[import-not-found]  # only in the peers' environment
-        import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        import reverb
+        import tensorflow as tf
 
         stacked = tf.TensorSpec((STACK, 84, 84), tf.uint8)
         table = reverb.Table(

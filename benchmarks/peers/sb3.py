@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import ale_py
 import gymnasium
 import torch
-from stable_baselines3 import DQN  # type: ignore[import-not-found]  # only in the peers' environment
-from stable_baselines3.common.callbacks import BaseCallback  # type: ignore[import-not-found]
-from stable_baselines3.common.env_util import make_atari_env  # type: ignore[import-not-found]
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor  # type: ignore[import-not-found]
-from stable_baselines3.common.vec_env import VecFrameStack  # type: ignore[import-not-found]
-from stable_baselines3.dqn.policies import CnnPolicy, QNetwork  # type: ignore[import-not-found]
+from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecFrameStack
+from stable_baselines3.dqn.policies import CnnPolicy, QNetwork
 from torch import Tensor, nn
 
 STEPS_PER_UPDATE = 4
@@ -31,7 +31,7 @@ LEARNING_STARTS = 1_000
 FEATURES, HEAD = 3136, 256
 
 
-class Torso(BaseFeaturesExtractor):  # type: ignore[misc]
+class Torso(BaseFeaturesExtractor):  # type: ignore[misc]  # its types are not here
     """The three convolutions."""
 
     def __init__(self, space: Any) -> None:
@@ -62,7 +62,7 @@ class Dueling(nn.Module):
         return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
-class DuelingQNetwork(QNetwork):  # type: ignore[misc]
+class DuelingQNetwork(QNetwork):  # type: ignore[misc]  # its types are not here
     """stable-baselines3's network with our heads."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -70,7 +70,7 @@ class DuelingQNetwork(QNetwork):  # type: ignore[misc]
         self.q_net = Dueling(int(self.action_space.n))
 
 
-class DuelingPolicy(CnnPolicy):  # type: ignore[misc]
+class DuelingPolicy(CnnPolicy):  # type: ignore[misc]  # its types are not here
     """stable-baselines3's policy with our network."""
 
     def make_q_net(self) -> QNetwork:
@@ -87,7 +87,7 @@ class Moment(NamedTuple):
     updates: int
 
 
-class Watch(BaseCallback):  # type: ignore[misc]
+class Watch(BaseCallback):  # type: ignore[misc]  # its types are not here
     """Measures when it is told to; between, the training stands still."""
 
     def __init__(self) -> None:

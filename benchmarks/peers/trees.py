@@ -42,7 +42,7 @@ class Tianshou:
     """Two of tianshou's segment trees (numba), and the births."""
 
     def __init__(self, priorities: Floats, rng: np.random.Generator) -> None:
-        from tianshou.data import SegmentTree  # type: ignore[import-not-found]  # only in the peers' environment
+        from tianshou.data import SegmentTree
 
         capacity = priorities.size
         self.rng = rng
@@ -83,7 +83,7 @@ class Cpprb:
     """
 
     def __init__(self, priorities: Floats, rng: np.random.Generator) -> None:
-        from cpprb import PrioritizedReplayBuffer  # type: ignore[import-not-found]  # only in the peers' environment
+        from cpprb import PrioritizedReplayBuffer
 
         del rng  # it has one of its own
         capacity = priorities.size
