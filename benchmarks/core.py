@@ -65,6 +65,18 @@ Works = dict[str, Callable[[], Elapsed]]
 Times = dict[str, list[Elapsed]]
 
 
+def warmed(ours: Compiled | Whole, work: str) -> Callable[[], Elapsed]:
+    """A work that brings what it needs into the caches first, since others have had them meanwhile."""
+    method, count = getattr(ours, work), COUNTS[work]
+
+    def measure() -> Elapsed:
+        method(count // WARM_UP)
+        elapsed: Elapsed = method(count)
+        return elapsed
+
+    return measure
+
+
 class Compiled:
     """The compiled calls alone, over trees and identities of their own."""
 
@@ -75,17 +87,8 @@ class Compiled:
         self._trees = PriorityTrees(capacity, ALPHA, GAMMA)
         self._trees.load(self._rng.lognormal(-3.0, 1.0, capacity), ALPHA, GAMMA)
 
-    def insert(self) -> Elapsed:
+    def insert(self, count: int) -> Elapsed:
         """Replacements, a chunk a call."""
-        self._insert(COUNTS["insert"] // WARM_UP)
-        return self._insert(COUNTS["insert"])
-
-    def draw_update(self) -> Elapsed:
-        """Draw a batch with weights, and give those drawn new priorities by their identities."""
-        self._draw_update(COUNTS["draw_update"] // WARM_UP)
-        return self._draw_update(COUNTS["draw_update"])
-
-    def _insert(self, count: int) -> Elapsed:
         priorities = np.full(CHUNK, GREATEST_NOW)
         with timed() as timer:
             for _ in range(count // CHUNK):
@@ -95,7 +98,8 @@ class Compiled:
                 self._serial += CHUNK
         return timer.elapsed.per(count)
 
-    def _draw_update(self, count: int) -> Elapsed:
+    def draw_update(self, count: int) -> Elapsed:
+        """Draw a batch with weights, and give those drawn new priorities by their identities."""
         trees, identities, rng = self._trees, self._identities, self._rng
         found = np.empty(BATCH, dtype=np.int64)
         priorities = rng.lognormal(-3.0, 1.0, (count, BATCH))
@@ -124,24 +128,16 @@ class Whole:
         while self._replay.size < capacity:
             self._replay.insert(self._make_chunk(), self._rng.lognormal(-3.0, 1.0, CHUNK))
 
-    def insert(self) -> Elapsed:
+    def insert(self, count: int) -> Elapsed:
         """Insert chunk after chunk of transitions that were made before."""
-        self._insert(COUNTS["insert"] // WARM_UP)
-        return self._insert(COUNTS["insert"])
-
-    def draw_update(self) -> Elapsed:
-        """Draw a batch with weights, and give its transitions new priorities."""
-        self._draw_update(COUNTS["draw_update"] // WARM_UP)
-        return self._draw_update(COUNTS["draw_update"])
-
-    def _insert(self, count: int) -> Elapsed:
         chunks = [self._make_chunk() for _ in range(count // CHUNK)]
         with timed() as timer:
             for chunk in chunks:
                 self._replay.insert(chunk)
         return timer.elapsed.per(count)
 
-    def _draw_update(self, count: int) -> Elapsed:
+    def draw_update(self, count: int) -> Elapsed:
+        """Draw a batch with weights, and give its transitions new priorities."""
         td_errors = self._rng.lognormal(-3.0, 1.0, (count, BATCH))
         with timed() as timer:
             for row in td_errors:
@@ -180,7 +176,7 @@ def compare_at(capacity: int, report: Report) -> None:
     compiled, whole = Compiled(capacity), Whole(capacity)
     with peers(capacity, *PEER_COUNTS) as running:
         for work in WORKS:
-            works: Works = {who: getattr(ours, work) for who, ours in (("ours", compiled), ("whole", whole))}
+            works: Works = {who: warmed(ours, work) for who, ours in (("ours", compiled), ("whole", whole))}
             works |= {name: peer.work(work, PEER_COUNTS[name]) for name, peer in running.items()}
             times = interleave(works)
             report.record(f"{work}, N = {capacity}", times, MICRO, "microseconds")
@@ -214,7 +210,7 @@ def grow(report: Report) -> dict[str, dict[int, Times]]:
         compiled = Compiled(size)
         with peers(size, *(["tianshou"] if size <= GREATEST_PEER_SIZE else [])) as running:
             for work in WORKS:
-                works: Works = {"ours": getattr(compiled, work)}
+                works: Works = {"ours": warmed(compiled, work)}
                 works |= {name: peer.work(work, PEER_COUNTS[name]) for name, peer in running.items()}
                 found[work][size] = interleave(works, repetitions=5)
                 report.record(f"growth: {work}, N = {size}", found[work][size], MICRO, "microseconds")
