@@ -123,7 +123,7 @@ def _tried_out(config: Config) -> StackedEnv:
 def _command() -> str:
     """The command as it can be typed again."""
     name = Path(sys.argv[0]).name
-    if name == "cli.py":
+    if name == "__main__.py":
         return "python -m dpsr_apex.cli"
     return name if shutil.which(name) else sys.argv[0]
 
