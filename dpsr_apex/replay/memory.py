@@ -9,8 +9,8 @@ slot. So a slot is found by arithmetic, a stale name is noticed by comparing, an
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,75 +21,19 @@ from dpsr_apex.replay.occupancy import (
     first_not_within,
     occupy,
     replace_by_priority,
+    swap_in,
     update_current,
 )
 from dpsr_apex.replay.ranking import Ranking
+from dpsr_apex.replay.records import Arrivals, Counters, Floats, Integers, Round, Sample
 from dpsr_apex.replay.transitions import Transitions, blank, pack, read_rows, unpack, write_rows
 from dpsr_apex.replay.trees import PriorityTrees, Slots
 
 GREATEST_TD_ERROR = 1e50  # beyond this, powers of a priority would leave the range of a float
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
 
 class BadPriority(ValueError):
     """A TD error that cannot become a priority; nothing was changed."""
-
-
-class Sample(NamedTuple):
-    """A batch drawn by priority."""
-
-    identities: Integers
-    weights: NDArray[np.float32]
-    transitions: Transitions
-
-
-class Arrivals(NamedTuple):
-    """Transitions on their way into slots, row by row."""
-
-    transitions: Transitions
-    priorities: Floats  # GREATEST_NOW: the greatest in the replay at the moment of entering
-    births: Integers  # clock t
-    serials: Integers
-
-    def rows(self, start: int, stop: int) -> Arrivals:
-        """Arrivals `start` to `stop` (exclusive) of these."""
-        return Arrivals(
-            self.transitions.rows(start, stop),
-            self.priorities[start:stop],
-            self.births[start:stop],
-            self.serials[start:stop],
-        )
-
-
-@dataclass
-class Round:
-    """One recycling round: candidates whose states are entered again, and the transition that waits for its end."""
-
-    number: int
-    candidates: Integers  # identities
-    stored: Transitions  # the candidates themselves, as they were when the round was opened
-    waiting: Arrivals  # one row: the new transition that will take the slot of the weakest candidate
-    answers: dict[int, tuple[Transitions, float]] = field(default_factory=dict)  # by identity: one row, |TD error|
-
-
-@dataclass
-class Counters:
-    """What has happened so far. Everything that came in is accounted for: see `DpsrReplay.check_valid`."""
-
-    recycled: int = 0  # recycled transitions stored
-    replaced: int = 0  # stored transitions that made room for another
-    rounds_opened: int = 0
-    rounds_closed: int = 0  # every candidate was answered
-    rounds_expired: int = 0  # ended with what had arrived
-    candidates_drawn: int = 0
-    candidates_applied: int = 0  # answered, and their slot taken by what the round brought
-    candidates_stale: int = 0  # answered, but replaced meanwhile
-    candidates_lost: int = 0  # not answered before the round ended
-    answers_late: int = 0  # to a round that had ended, or given twice
-    priorities_updated: int = 0
-    priorities_stale: int = 0  # for a transition that had been replaced
 
 
 class DpsrReplay:
@@ -106,6 +50,7 @@ class DpsrReplay:
         self._next_serial = 0
         self._identities = np.full(config.capacity, -1, dtype=np.int64)
         self._births = np.zeros(config.capacity, dtype=np.int64)
+        self._gains = np.full(config.capacity, np.nan, dtype=np.float32)
         self._store = blank(config.capacity)
         alpha, gamma = self._exponents()
         self._trees = PriorityTrees(config.capacity, alpha, gamma)
@@ -120,6 +65,14 @@ class DpsrReplay:
     def births(self) -> Integers:
         """The clock at which each stored transition was born, slot by slot; a copy."""
         return self._births[: self.size].copy()
+
+    @property
+    def gains(self) -> NDArray[np.float32]:
+        """What each recycled transition gained over what it replaced, slot by slot, NaN for all others; a copy.
+
+        That is its |TD error| + floor when it was recycled, less the priority of the one whose slot it took.
+        """
+        return self._gains[: self.size].copy()
 
     @property
     def priorities(self) -> Floats:
@@ -265,14 +218,13 @@ class DpsrReplay:
     def _replace(self, arrivals: Arrivals) -> None:
         """Common replacement: of C_c candidates drawn by p ** -gamma the oldest, or simply the oldest of all."""
         count = len(arrivals.transitions)
-        self.counters.replaced += count
         if not self.config.replaces_by_priority:
             # Without recycling, serial numbers count insertions: slots are filled round and round.
             self._occupy(arrivals.serials % self.config.capacity, arrivals)
             return
         trees = self._trees
         uniforms = self._rng.random((count, self.config.replace_candidates))
-        slots = replace_by_priority(
+        slots, former = replace_by_priority(
             *trees.arrays,
             self._identities,
             arrivals.serials,
@@ -281,12 +233,12 @@ class DpsrReplay:
             trees.alpha,
             trees.gamma,
         )
-        self._settle(slots, arrivals)
+        self._settle(slots, arrivals, former)
 
     def _occupy(self, slots: Slots, arrivals: Arrivals) -> None:
         """Arrival i takes `slots[i]`."""
         trees = self._trees
-        occupy(
+        former = occupy(
             *trees.arrays,
             self._identities,
             slots,
@@ -295,10 +247,16 @@ class DpsrReplay:
             trees.alpha,
             trees.gamma,
         )
-        self._settle(slots, arrivals)
+        self._settle(slots, arrivals, former)
 
-    def _settle(self, slots: Slots, arrivals: Arrivals) -> None:
-        self._births[slots] = arrivals.births
+    def _settle(self, slots: Slots, arrivals: Arrivals, former: Floats) -> None:
+        """Write what the trees do not hold; `former` are the priorities of those who made room, infinite for none."""
+        ages = arrivals.births - swap_in(self._births, slots, arrivals.births)
+        made_room = np.isfinite(former)
+        self.counters.replaced += int(made_room.sum())
+        self.counters.replaced_age += int(ages[made_room].sum())
+        self.counters.replaced_priority += float(former[made_room].sum())
+        self._gains[slots] = np.nan
         write_rows(self._store, slots, arrivals.transitions)
         self._rank(slots)
 
@@ -327,7 +285,6 @@ class DpsrReplay:
         if not present:
             self._replace(round_.waiting)
             return
-        self.counters.replaced += len(present)
         peak = self._trees.greatest
         weakest = min(present, key=lambda name: round_.answers[name][1])
         for identity in present:
@@ -338,10 +295,15 @@ class DpsrReplay:
         self._occupy(np.array([weakest % self.config.capacity]), waiting)
 
     def _store_recycled(self, candidate: int, transition: Transitions, td_error: float, peak: float) -> None:
-        priority = peak if self.config.recycle_at_max_priority else td_error + self.config.priority_floor
+        slot = candidate % self.config.capacity
+        own = td_error + self.config.priority_floor
+        gain = own - float(self._trees.priorities[slot])
+        priority = peak if self.config.recycle_at_max_priority else own
         arrival = Arrivals(transition, np.array([priority]), np.array([self.t]), self._take_serials(1))
-        self._occupy(np.array([candidate % self.config.capacity]), arrival)
+        self._occupy(np.array([slot]), arrival)
+        self._gains[slot] = gain
         self.counters.recycled += 1
+        self.counters.recycled_gain += gain
 
     def check_valid(self) -> tuple[bool, str]:
         """Whether every invariant holds, with the first that does not."""
@@ -391,8 +353,13 @@ class DpsrReplay:
             "generator": self._rng.bit_generator.state,
         }
         stored = read_rows(self._store, np.arange(self.size))
-        arrays = {"identities": self.identities, "births": self.births, "priorities": self.priorities, **pack(stored)}
-        return facts, arrays
+        slots = {
+            "identities": self.identities,
+            "births": self.births,
+            "priorities": self.priorities,
+            "gains": self.gains,
+        }
+        return facts, slots | pack(stored)
 
     def load(self, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Become what `save` was called on; this one must be new, and have the same config."""
@@ -404,6 +371,7 @@ class DpsrReplay:
         slots = np.arange(self.size)
         self._identities[slots] = arrays["identities"]
         self._births[slots] = arrays["births"]
+        self._gains[slots] = arrays["gains"]
         write_rows(self._store, slots, unpack(arrays))
         self._trees.load(arrays["priorities"], facts["alpha"], facts["gamma"])
         if self._ranking:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpsr_apex.replay.trees import (
     GREATEST,
+    PRIORITY,
     REPLACING,
     Floats,
     Levels,
@@ -48,12 +49,15 @@ def _occupy_slot(
     priority: float,
     alpha: float,
     gamma: float,
-) -> None:
+) -> float:
+    """The former tenant's priority is returned, infinite where there was none."""
+    former = leaves[PRIORITY, slot]
     if np.isnan(priority):
         greatest = nodes[GREATEST, levels[-1]]
         priority = greatest if greatest > 0.0 else FIRST_PRIORITY
     identities[slot] = serial * identities.size + slot
     set_priority(leaves, nodes, levels, slot, priority, alpha, gamma)
+    return float(former)
 
 
 @njit(cache=True, error_model="numpy")
@@ -67,10 +71,12 @@ def occupy(
     priorities: Floats,
     alpha: float,
     gamma: float,
-) -> None:
-    """Give each slot a new tenant, one after the other."""
+) -> Floats:
+    """Give each slot a new tenant, one after the other; the priorities of their former tenants are returned."""
+    former = np.empty(slots.size)
     for i in range(slots.size):
-        _occupy_slot(leaves, nodes, levels, identities, slots[i], serials[i], priorities[i], alpha, gamma)
+        former[i] = _occupy_slot(leaves, nodes, levels, identities, slots[i], serials[i], priorities[i], alpha, gamma)
+    return former
 
 
 @njit(cache=True, error_model="numpy")
@@ -84,20 +90,32 @@ def replace_by_priority(
     uniforms: Floats,
     alpha: float,
     gamma: float,
-) -> Slots:
+) -> tuple[Slots, Floats]:
     """Common replacements, one after the other: of the candidates drawn for each, the one born first makes room.
 
-    `uniforms` has a row of C_c numbers for each new tenant, and is used up. The slots they took are returned.
+    `uniforms` has a row of C_c numbers for each new tenant, and is used up. The slots they took are returned, with the
+    priorities of the former tenants.
     """
     taken = np.empty(serials.size, dtype=np.int64)
+    former = np.empty(serials.size)
     candidates = np.empty(uniforms.shape[1], dtype=np.int64)
     for i in range(serials.size):
         draw_into(candidates, uniforms[i], leaves, nodes, levels, REPLACING)
         for place in range(candidates.size):
             candidates[place] = identities[candidates[place]]
         taken[i] = candidates.min() % identities.size
-        _occupy_slot(leaves, nodes, levels, identities, taken[i], serials[i], priorities[i], alpha, gamma)
-    return taken
+        former[i] = _occupy_slot(leaves, nodes, levels, identities, taken[i], serials[i], priorities[i], alpha, gamma)
+    return taken, former
+
+
+@njit(cache=True)
+def swap_in(column: Integers, slots: Slots, arrivals: Integers) -> Integers:
+    """Put `arrivals[i]` where `slots[i]` points, one after the other; what each found there is returned."""
+    found = np.empty_like(arrivals)
+    for i in range(slots.size):
+        found[i] = column[slots[i]]
+        column[slots[i]] = arrivals[i]
+    return found
 
 
 @njit(cache=True, error_model="numpy")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpsr_apex.config import Config
-from dpsr_apex.replay.memory import DpsrReplay, Round
+from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.replay.records import Round
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.rate_limiter import RateLimiter
 from dpsr_apex.state import State

@@ -23,7 +23,7 @@ from safetensors.numpy import load_file, save_file
 
 from dpsr_apex.state import State
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 _TEMPORARY = ".unfinished-"
 _REPLACED = ".replaced"  # steps aside for a newer one of the same t, and counts until that one is in place

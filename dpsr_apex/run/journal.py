@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dpsr_apex.config import Config
 from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.replay.records import Counters
+from dpsr_apex.run.census import take_census
 from dpsr_apex.run.metrics import Interval, Metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.state import State, join, split
@@ -29,6 +31,9 @@ class Diary:
     best_return: float | None = None
     evaluation_mean: float | None = None
     elapsed_seconds: float = 0.0  # of wall clock, over all continuations
+    replaced: list[float] = field(
+        default_factory=lambda: [0, 0, 0.0]
+    )  # at the last row: count, sums of age and priority
 
 
 class Journal:
@@ -114,8 +119,8 @@ class Journal:
             "gamma": config.replay.replacing_exponent.at(t, total),
             "fill": replay.size / config.replay.capacity,
             "stored": replay.size,
-            "age_mean": float(t - replay.births.mean()),
-            "priority_mean": float(replay.priorities.mean()),
+            **take_census(replay),
+            **self._replaced(replay.counters),
             **asdict(replay.counters),
             "updates": updates,
             "steps_per_update": (t - config.learner.learning_starts + 1) / updates if updates else None,
@@ -123,6 +128,16 @@ class Journal:
             "mean_q": means.get("mean_q"),
             "gradient_norm": means.get("gradient_norm"),
             **self._speeds(t, updates),
+        }
+
+    def _replaced(self, counters: Counters) -> dict[str, float | None]:
+        """What made room since the last row: mean age and priority, None where nothing did."""
+        now = [counters.replaced, counters.replaced_age, counters.replaced_priority]
+        count, age, priority = (new - old for new, old in zip(now, self.diary.replaced, strict=True))
+        self.diary.replaced = now
+        return {
+            "replaced_age_mean": age / count if count else None,
+            "replaced_priority_mean": priority / count if count else None,
         }
 
     def _speeds(self, t: int, updates: int) -> dict[str, float]:

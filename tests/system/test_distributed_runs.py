@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpsr_apex.replay.memory import Counters
+from dpsr_apex.replay.records import Counters
 from dpsr_apex.run.checkpoint import Checkpoint
 from dpsr_apex.run.metrics import fingerprint, read_metrics
 from dpsr_apex.run.run_directory import RunDirectory

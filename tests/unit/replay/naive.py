@@ -11,6 +11,7 @@ Borders themselves are tested where all sums are exact, in `test_replay_trees.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsr_apex.config import ReplayConfig
-from dpsr_apex.replay.memory import Counters
+from dpsr_apex.replay.records import Counters
 from dpsr_apex.replay.transitions import Stack, Store, Transitions
 
 Floats = NDArray[np.float64]
@@ -97,6 +98,7 @@ class NaiveReplay:
         self.identities: list[int] = []
         self.serials: list[int] = []
         self.births: list[int] = []
+        self.gains: list[float] = []
         self.priorities: list[float] = []
         self.rows: list[Row] = []
         self.rounds: dict[int, NaiveRound] = {}
@@ -152,6 +154,7 @@ class NaiveReplay:
         for column in (self.identities, self.serials, self.births):
             column.append(-1)
         self.rows.append(arrival.row)
+        self.gains.append(math.nan)
         priority = max(self.priorities, default=1.0) if arrival.priority is None else arrival.priority
         self.priorities.append(priority)
         self.put(len(self.rows) - 1, arrival, priority)
@@ -160,6 +163,7 @@ class NaiveReplay:
         self.identities[slot] = arrival.serial * self.config.capacity + slot
         self.serials[slot] = arrival.serial
         self.births[slot] = arrival.birth
+        self.gains[slot] = math.nan
         self.priorities[slot] = priority
         self.rows[slot] = arrival.row
 
@@ -169,8 +173,13 @@ class NaiveReplay:
         else:
             candidates = list(range(len(self.rows)))
         oldest = min(candidates, key=lambda slot: (self.births[slot], self.serials[slot]))
+        self.make_room(oldest, arrival)
         self.put(oldest, arrival, max(self.priorities) if arrival.priority is None else arrival.priority)
+
+    def make_room(self, slot: int, arrival: Arrival) -> None:
         self.counters.replaced += 1
+        self.counters.replaced_age += arrival.birth - self.births[slot]
+        self.counters.replaced_priority += self.priorities[slot]
 
     def sample(self, batch_size: int) -> tuple[list[int], Floats, list[Row]]:
         """Identities, weights and transitions of a batch."""
@@ -242,8 +251,13 @@ class NaiveReplay:
                 continue
             row, td_error = round_.answers[name]
             priority = greatest if self.config.recycle_at_max_priority else td_error + self.config.priority_floor
-            self.put(self.identities.index(name), Arrival(row, None, self.t, self.take_serial()), priority)
+            slot, arrival = self.identities.index(name), Arrival(row, None, self.t, self.take_serial())
+            gain = td_error + self.config.priority_floor - self.priorities[slot]
+            self.make_room(slot, arrival)
+            self.put(slot, arrival, priority)
+            self.gains[slot] = gain
             self.counters.recycled += 1
+            self.counters.recycled_gain += gain
         entry = round_.waiting.priority
+        self.make_room(self.identities.index(weakest), round_.waiting)
         self.put(self.identities.index(weakest), round_.waiting, greatest if entry is None else entry)
-        self.counters.replaced += len(present)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dpsr_apex.replay.memory import DpsrReplay, Round
+from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.replay.records import Round
 from tests.unit.replay.naive import Row, draw, rows_of, transitions_of
 from tests.unit.replay.twins import Twins, make_config, make_rows
 

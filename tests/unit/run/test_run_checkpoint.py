@@ -20,6 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 from dpsr_apex.run import checkpoint as subject
 from dpsr_apex.run.checkpoint import (
+    FORMAT,
     DamagedCheckpoint,
     list_checkpoints,
     load_checkpoint,
@@ -225,7 +226,7 @@ def test_another_format_is_refused(pristine: Path, tmp_path: Path) -> None:
     earlier, newest = damaged_copy(pristine, str(tmp_path))
     manifest = json.loads((newest / "manifest.json").read_text())
     (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
-    assert_refused(newest, earlier, "not of format 2")
+    assert_refused(newest, earlier, f"not of format {FORMAT}")
 
 
 def test_another_clock_is_refused(pristine: Path, tmp_path: Path) -> None:

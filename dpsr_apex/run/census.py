@@ -1,0 +1,49 @@
+"""The ages and priorities in a replay, for a person to see: deciles and histograms. It reads, and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsr_apex.replay.memory import DpsrReplay
+
+LARGEST_SAMPLE = 20_000  # transitions; of a larger replay so many, evenly spread over its slots
+BINS = 20
+DECILES = np.linspace(0.0, 1.0, 11)
+
+Numbers = NDArray[np.float64]
+
+
+def take_census(replay: DpsrReplay) -> dict[str, Any]:
+    """Means, deciles and histograms, named as in a row of metrics. The replay must not be empty.
+
+    Ages are in transitions, their bins equal; the bins of priorities are equal in their logarithm.
+    """
+    spread = slice(None, None, -(-replay.size // LARGEST_SAMPLE))
+    ages = (replay.t - replay.births[spread]).astype(np.float64)
+    priorities = replay.priorities[spread]
+    counts, powers = np.histogram(np.log10(priorities), BINS)
+    return {
+        "age_mean": float(ages.mean()),
+        "age_deciles": _deciles(ages),
+        "age_histogram": _histogram(*np.histogram(ages, BINS, (0.0, max(float(ages.max()), 1.0)))),
+        "priority_mean": float(priorities.mean()),
+        "priority_deciles": _deciles(priorities),
+        "priority_histogram": _histogram(counts, 10.0**powers),
+    }
+
+
+def _deciles(values: Numbers) -> list[float]:
+    """The least, nine between, and the greatest."""
+    return [_short(value) for value in np.quantile(values, DECILES)]
+
+
+def _histogram(counts: NDArray[np.int64], edges: Numbers) -> dict[str, Any]:
+    return {"edges": [_short(edge) for edge in edges], "counts": counts.tolist()}
+
+
+def _short(value: float) -> float:
+    """Six digits: for a picture, and small in a file."""
+    return float(f"{value:.6g}")
