@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from dpsr_apex.config import Config
+from dpsr_apex.live.view import LiveView
 from dpsr_apex.processes.lock import wait_until_free
 from dpsr_apex.run.checkpoint import has_checkpoint
 from dpsr_apex.run.children import Child
 from dpsr_apex.run.interrupt import Interrupt
-from dpsr_apex.run.live import LiveView
 from dpsr_apex.run.metrics import Row, read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.addresses import host_of, is_loopback, port_of, with_host

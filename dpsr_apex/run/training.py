@@ -7,12 +7,12 @@ import time
 from dataclasses import asdict, dataclass
 
 from dpsr_apex.config import Config
+from dpsr_apex.live.view import LiveView
 from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate
 from dpsr_apex.run.checkpoint import Checkpoint, save_checkpoint
 from dpsr_apex.run.curve import draw_run
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.journal import Journal, passed
-from dpsr_apex.run.live import LiveView
 from dpsr_apex.run.metrics import append_row, truncate_after
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.run.solo import Solo

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import dump_config, load_config
+from dpsr_apex.live.view import LiveView
 from dpsr_apex.replay.transitions import unpack
 from dpsr_apex.run.checkpoint import Checkpoint, newest_checkpoint
 from dpsr_apex.run.interrupt import Interrupt
-from dpsr_apex.run.live import LiveView
 from dpsr_apex.run.metrics import fingerprint, read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.run.training import Training

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpsr_apex.run.live import LiveView
+from dpsr_apex.live.view import LiveView
 
 ROW: dict[str, Any] = {
     "t": 240_000,
@@ -87,7 +87,7 @@ def test_equal_returns_make_a_flat_sparkline() -> None:
 
 def test_the_clock_moves_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("dpsr_apex.run.live.time.monotonic", lambda: now)
+    monkeypatch.setattr("dpsr_apex.live.view.time.monotonic", lambda: now)
     console = terminal()
     with LiveView(1_000, console) as view:
         now = 0.1
@@ -130,7 +130,7 @@ def test_an_output_that_knows_only_ascii_gets_plain_lines() -> None:
 
 def test_a_reader_that_goes_away_does_not_end_the_run() -> None:
     script = (
-        "from dpsr_apex.run.live import LiveView\n"
+        "from dpsr_apex.live.view import LiveView\n"
         "view = LiveView(10)\n"
         "[view.note('x' * 10_000) for _ in range(100)]\n"
         "import sys; sys.stderr.write('went on')\n"
