@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpsr_apex.agent.network import DuelingNetwork
+from dpsr_apex.agent.network import DuelingNetwork, is_small
 from dpsr_apex.config import ConfigError, LearnerConfig
 
 _Result = TypeVar("_Result")
@@ -75,8 +75,7 @@ class DqnAgent:
         seed: int,
         threads: int | None = None,
     ) -> None:
-        # A small MLP is done before a second thread has woken up.
-        threads = threads or (usable_cores() if pixels else 1)
+        threads = threads or (1 if is_small(observation_shape, pixels) else usable_cores())
         self.device = choose_device(config.device)
         # Two networks at a time with half of the threads each wait less for each other than all threads on one do.
         self._aside = ThreadPoolExecutor(1) if threads > 1 and self.device.type == "cpu" else None

@@ -12,15 +12,17 @@ import torch
 from torch import Tensor, nn
 
 _CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride
-_SMALLEST_FRAME = 36  # pixels a side that still leave one pixel after the last convolution
+_LARGE = 36  # pixels a side that still leave one pixel after the last convolution
+_CONVOLUTIONS_OF_SMALL = ((16, 3, 1),)  # of frames with a shorter side; as in the MinAtar paper
+_SMALLEST = 3  # pixels a side
 
 
 class DuelingNetwork(nn.Module):
     """Q-values of shape (batch, actions) for a batch of observations as the environment shows them.
 
-    Pixels are uint8 of shape (batch, stack, height, width) and pass three convolutions, after a division by 255;
-    vectors are float32 of shape (batch, stack, size) and pass an MLP of `hidden` layers.
-    `observation_shape` is the shape without the batch.
+    Pixels are uint8 of shape (batch, stack, height, width) or (batch, stack, planes, height, width) and pass three
+    convolutions, or one if they are few, after a division by 255; vectors are float32 of shape (batch, stack, size)
+    and pass an MLP of `hidden` layers. `observation_shape` is the shape without the batch.
     """
 
     def __init__(
@@ -34,22 +36,28 @@ class DuelingNetwork(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Q-values of every action in every observation."""
-        # To float first: torch divides bytes one by one.
-        features = self.torso(observations.float().div_(255) if self._pixels else observations)
+        # To float first: torch divides bytes one by one. Then every plane of every frame is a channel.
+        features = self.torso(observations.float().div_(255).flatten(1, -3) if self._pixels else observations)
         advantage: Tensor = self.advantage(features)
         value: Tensor = self.value(features)
         return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
+def is_small(observation_shape: Sequence[int], pixels: bool) -> bool:
+    """Whether the network of such observations is done before a second thread has woken up."""
+    return not pixels or min(observation_shape[-2:]) < _LARGE
+
+
 def _convolutions(observation_shape: Sequence[int]) -> tuple[nn.Sequential, int]:
-    channels, height, width = observation_shape
-    if min(height, width) < _SMALLEST_FRAME:
+    *depths, height, width = observation_shape
+    if min(height, width) < _SMALLEST:
         raise ValueError(
             f"frames of {height} x {width} pixels are too small for the convolutions: "
-            f"each side needs at least {_SMALLEST_FRAME}"
+            f"each side needs at least {_SMALLEST}"
         )
+    channels = math.prod(depths)
     layers: list[nn.Module] = []
-    for filters, kernel, stride in _CONVOLUTIONS:
+    for filters, kernel, stride in _CONVOLUTIONS_OF_SMALL if is_small(observation_shape, True) else _CONVOLUTIONS:
         layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU(inplace=True)]
         channels = filters
         height, width = ((side - kernel) // stride + 1 for side in (height, width))

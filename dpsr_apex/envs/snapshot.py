@@ -13,7 +13,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 Frame = NDArray[Any]
-"""What an environment shows at one step: uint8 of shape (height, width), or float32 of shape (size,)."""
+"""What an environment shows at one step.
+
+uint8 of shape (height, width), uint8 of shape (planes, height, width), or float32 of shape (size,).
+"""
 
 
 class Environment(Protocol):

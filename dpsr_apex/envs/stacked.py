@@ -32,7 +32,7 @@ class Step(NamedTuple):
 class StackedEnv:
     """Starts with a reset by `seed`. Consecutive observations share their squeezed frames.
 
-    `stack`: frames in an observation; None = 4 for pixels, 1 for vectors. `name` is for messages.
+    `stack`: frames in an observation; None = 4 for grey frames, 1 for planes and vectors. `name` is for messages.
     """
 
     frames: NDArray[Any]
@@ -196,16 +196,21 @@ def _plain(value: Any) -> Any:
 
 def _codec_for(name: str, space: spaces.Space[Any]) -> FrameCodec:
     if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and len(space.shape) == 2:
+        if space.dtype == np.uint8 and (len(space.shape) == 2 or _has_planes(space.shape)):
             return FrameCodec(space.shape, np.uint8)
         if space.dtype is not None and space.dtype.kind == "f" and len(space.shape) == 1:
             return FrameCodec(space.shape, np.float32)
     raise UnusableEnvironment(
         name,
         f"its observations are {space}",
-        "Supported are Box of uint8 with two axes (one grey frame) and Box of floats with one axis (a vector); "
-        "wrap the environment so that it shows one of them.",
+        "Supported are Box of uint8 with two axes (one grey frame) or three (planes, height, width: planes first), "
+        "and Box of floats with one axis (a vector); wrap the environment so that it shows one of them.",
     )
+
+
+def _has_planes(shape: tuple[int, ...]) -> bool:
+    """Whether these are planes and then two sides; colours that come last would pass for a very narrow picture."""
+    return len(shape) == 3 and not (shape[2] <= 4 < min(shape[:2]))
 
 
 def _count_actions(name: str, space: spaces.Space[Any]) -> int:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsr_apex.agent.dqn import Staged, Update
+from dpsr_apex.agent.network import is_small
 from dpsr_apex.config import Config, Device
 from dpsr_apex.config_files import parse_config
 from dpsr_apex.processes.limits import allow_many_connections
@@ -91,7 +92,7 @@ class LearnerProcess:
         agent_seed = seeds(config, TRAINING, 1)[0]
         env = build_env(config, 0, training=True)
         env.close()
-        if config.run.threads is None and env.shows_pixels:
+        if config.run.threads is None and not is_small(env.observation_shape, env.shows_pixels):
             config = replace(config, run=replace(config.run, threads=threads))
         self._learner = Learner(config.learner, build_agent(config, env, agent_seed), env.codec)
         self._talk = Talk(config, address, run_id, bind, self._learner, env.description)
