@@ -22,9 +22,9 @@ Method = Literal["uniform", "per", "per_rank", "double", "dpsr"]
 class EnvConfig:
     """The environment to learn."""
 
-    name: str = "CartPole-v1"  # an ALE game ("Breakout"), a Gymnasium id, "Corridor", or "package.module:Class"
+    name: str = "CartPole-v1"  # "Breakout" of ALE, "MinAtar/Breakout", a Gymnasium id, "Corridor", "module:Class"
     arguments: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the environment's constructor
-    stack: int | None = None  # frames in one observation; None = 4 for pixels, 1 for vectors
+    stack: int | None = None  # frames in one observation; None = 4 for grey frames, 1 for planes and vectors
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class RunConfig:
     log_period: int = 1_000  # transitions between rows of metrics.jsonl
     checkpoint_period: int = 50_000  # transitions; 0 = only when the run ends or is stopped
     checkpoints_kept: int = 2
-    threads: int | None = None  # of torch; None = every usable core for pixels, 1 for vectors
+    threads: int | None = None  # of torch; None = every usable core for pictures, 1 for small ones and vectors
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from dpsr_apex.envs.stacked import StackedEnv
 def make_env(name: str, arguments: Mapping[str, Any] | None = None, training: bool = True) -> Environment:
     """The environment of that name, its constructor called with `arguments`.
 
-    An ALE game ("Breakout"), "Corridor", a shipped control task ("CartPole-v1"), "package.module:Class" (the current
-    directory is importable), or any registered Gymnasium id, which is usable but cannot be re-entered. `training`
-    concerns Atari, whose rewards are clipped then.
+    An ALE game ("Breakout"), "MinAtar/Breakout", "Corridor", a shipped control task ("CartPole-v1"),
+    "package.module:Class" (the current directory is importable), or any registered Gymnasium id, which is usable but
+    cannot be re-entered. `training` concerns Atari, whose rewards are clipped then.
     """
     given = dict(arguments or {})
     try:
@@ -54,6 +54,10 @@ def _make(name: str, arguments: dict[str, Any], training: bool) -> Environment:
         return classic.ClassicControl(name, **arguments)
     if name in classic.BY_HISTORY:
         return classic.ByHistory(name, **{"render_mode": "rgb_array", **arguments})
+    if name.startswith("MinAtar/") and "-v" not in name:
+        from dpsr_apex.envs.minatar import MinAtar
+
+        return MinAtar(name.removeprefix("MinAtar/"), **arguments)
     game = name.removesuffix("NoFrameskip-v4")
     if game in gymnasium.registry or "/" in game or "-v" in game:
         return gymnasium.make(game, disable_env_checker=True, **arguments)
