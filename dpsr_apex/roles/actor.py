@@ -20,6 +20,7 @@ from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.experience import inflate
+from dpsr_apex.roles.exploration import epsilons, rungs
 from dpsr_apex.roles.n_step import Arrived, NStep, Start
 from dpsr_apex.state import State, join, split
 from dpsr_apex.wire.messages import Insert, Inserted, Recycle, Recycled
@@ -53,20 +54,16 @@ class Actor:
         self._agent = agent
         self._recycler = recycler
         self._games: list[Game] = []
-        self._rungs = ladder(0, len(envs))
+        self._rungs = rungs(0, 1, len(envs))
 
     def stand_on(self, index: int, actors: int) -> None:
         """Be actor `index` of so many, for a ladder of exploration; one that is more than planned shares a rung."""
-        count = len(self.envs)
-        self._rungs = ladder(index % actors * count, actors * count)[:count]
+        self._rungs = rungs(index, actors, len(self.envs))
 
     @property
     def epsilons(self) -> NDArray[np.float64]:
         """The share of random actions now, in each environment."""
-        if self._config.actor.ladder:
-            return self._rungs
-        epsilon = self._config.actor.exploration.at(self.t, self._config.run.total_steps)
-        return np.full(len(self.envs), epsilon)
+        return epsilons(self._config, self._rungs, self.t)
 
     def step(self) -> Insert | None:
         """One step in every environment; None when no transition has gone its n steps yet."""
@@ -215,8 +212,3 @@ def _transitions(arrived: Sequence[Arrived]) -> Transitions:
         n_steps=np.array([one.n_steps for one in arrived], dtype=np.uint8),
         snapshots=[one.start.snapshot for one in arrived],
     )
-
-
-def ladder(first: int, count: int) -> NDArray[np.float64]:
-    """Ape-X's exploration of environments `first` to the last of `count`: each keeps its own epsilon."""
-    return 0.4 ** (1 + 7 * np.arange(first, count) / max(count - 1, 1))

@@ -201,7 +201,7 @@ class ReplayService:
         """How things are, ready for JSON."""
         return {
             **describe_flow(self.config, self.flow),
-            **describe_members(self.flow, self.sessions, self.learning, now),
+            **describe_members(self.config, self.flow, self.sessions, self.learning, self._actors, now),
             "waiting": who_waits(self.flow, self.sessions, now),
             "ending": self.ending,
             "notes": [list(note) for note in self.notes],

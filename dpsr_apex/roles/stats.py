@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dpsr_apex.config import Config
+from dpsr_apex.roles.exploration import epsilon_ranges
 from dpsr_apex.roles.flow import Flow
 from dpsr_apex.roles.sessions import Sessions
 from dpsr_apex.wire.messages import Learning
@@ -30,13 +31,22 @@ def describe_flow(config: Config, flow: Flow) -> dict[str, Any]:
     }
 
 
-def describe_members(flow: Flow, sessions: Sessions, learning: Learning | None, now: float) -> dict[str, Any]:
-    """The actors, and the learner with its newest report; None if there has been no learner."""
+def describe_members(
+    config: Config, flow: Flow, sessions: Sessions, learning: Learning | None, actors_in_all: int, now: float
+) -> dict[str, Any]:
+    """The actors, and the learner with its newest report; None if there has been no learner.
+
+    An actor's `host` is empty for the replay's own machine, and `epsilon` is the least and the greatest of its
+    environments.
+    """
     held = flow.dispatch.outstanding()
+    ranges = epsilon_ranges(config, actors_in_all, flow.t)
     actors = [
         {
             "name": actor.name,
             "index": actor.index,
+            "host": actor.host,
+            "epsilon": ranges[actor.index],
             "heard_seconds_ago": now - actor.heard,
             "sent": flow.inbox.stream(actor.key).sent,
             "recycling": held[actor.name],

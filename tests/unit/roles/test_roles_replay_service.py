@@ -34,6 +34,7 @@ from dpsr_apex.wire.messages import (
 )
 from tests.unit.roles.watched_service import (
     BATCH,
+    CONFIG,
     EMPTY,
     ERA,
     answer,
@@ -123,7 +124,15 @@ def test_stats_are_json_and_tell_how_things_are() -> None:
     assert facts["traffic"]["inserted"] == 30
     assert facts["traffic"]["queued"] == 0
     assert facts["rate"] == {"steps_per_update": 2, "achieved": 23.0, "batches": 1, "owed": 11}
-    assert facts["actors"][1] == {"name": "actor-1", "index": 1, "heard_seconds_ago": 2.0, "sent": 0, "recycling": 2}
+    assert facts["actors"][1] == {
+        "name": "actor-1",
+        "index": 1,
+        "host": "",
+        "epsilon": [CONFIG.actor.exploration.at(30, 100)] * 2,
+        "heard_seconds_ago": 2.0,
+        "sent": 0,
+        "recycling": 2,
+    }
     assert facts["learner"] == {
         "updates": 5,
         "loss": 0.5,
@@ -134,6 +143,16 @@ def test_stats_are_json_and_tell_how_things_are() -> None:
     }
     assert facts["notes"] == [[1, "actor-0 joined"], [2, "actor-1 joined"], [3, "learner-0 joined"]]
     assert facts["row"] == {"return_mean": 3.0}
+
+
+def test_stats_tell_where_an_actor_is_and_between_which_rungs_it_stands() -> None:
+    replay = service(ladder=True, environments=3, actors=2)
+    enter(replay, "actor-0")
+    replay.handle(b"actor-1", join("actor-1"), 0.0, "far.example")
+    near, far = replay.stats(0.0)["actors"]
+    assert (near["host"], far["host"]) == ("", "far.example")
+    assert near["epsilon"] == pytest.approx([0.4 ** (1 + 7 * 2 / 5), 0.4])
+    assert far["epsilon"] == pytest.approx([0.4**8, 0.4 ** (1 + 7 * 3 / 5)])
 
 
 def test_stats_of_a_run_without_anybody_are_json_too() -> None:

@@ -57,7 +57,7 @@ class WatchedServer(ReplayServer):
 
 def service(config: Config = CONFIG, **changes: Any) -> ReplayService:
     """With `changes` of settings, by name in any section but `replay`."""
-    for section in ("learner", "run", "system"):
+    for section in ("actor", "learner", "run", "system"):
         part = getattr(config, section)
         own = {name: value for name, value in changes.items() if hasattr(part, name)}
         config = replace(config, **{section: replace(part, **own)})
