@@ -41,15 +41,22 @@ class _Layer:
 
 
 def load_config(
-    source: str | Path, *, base: str | None = None, params: str | None = None, overrides: Sequence[str] = ()
+    source: str | Path,
+    *,
+    base: str | None = None,
+    params: str | None = None,
+    overrides: Sequence[str] = (),
+    tables: Mapping[str, Any] | None = None,
 ) -> Config:
     """The checked configuration of `source`: a TOML file, or the name of a shipped one ("cartpole", "atari/breakout").
 
     `base` and `params` win over the file's own keys of these names. An override is "dotted.key=value", its value
-    written as in TOML, where a bare word is text. Raises a ConfigError for whatever cannot be run.
+    written as in TOML, where a bare word is text. `tables` are trees of settings, by where they were written, that win
+    over the file but not over the overrides. Raises a ConfigError for whatever cannot be run.
     """
-    path = _find(source)
-    return _load(_read_toml(path), path, base, params, overrides)
+    path = find_file(source, shipped_configs())
+    more = [_layer(table, origin) for origin, table in (tables or {}).items()]
+    return _load(read_toml(path), path, base, params, [*more, *map(_override, overrides)])
 
 
 def parse_config(text: str, origin: str) -> Config:
@@ -61,20 +68,19 @@ def parse_config(text: str, origin: str) -> Config:
     return _load(table, Path(origin), None, None, ())
 
 
-def _load(table: dict[str, Any], path: Path, base: str | None, params: str | None, overrides: Sequence[str]) -> Config:
+def _load(table: dict[str, Any], path: Path, base: str | None, params: str | None, more: Sequence[_Layer]) -> Config:
     sets = _sets(table, path)
     layers = []
     base = base if base is not None else table.get("base")
     if base is not None:
         base_path = _choose("base", base, _bases())
-        layers.append(_layer(_read_toml(base_path), str(base_path)))
+        layers.append(_layer(read_toml(base_path), str(base_path)))
     own = {key: value for key, value in table.items() if key not in ("base", "params", "sets")}
     layers.append(_layer(own, str(path)))
     params = params if params is not None else table.get("params")
     if params is not None:
         layers.append(_choose("params", params, sets))
-    layers += [_override(text) for text in overrides]
-    return _combine(layers)
+    return _combine([*layers, *more])
 
 
 def dump_config(config: Config) -> str:
@@ -94,7 +100,14 @@ def dump_config(config: Config) -> str:
 def shipped_configs() -> dict[str, Path]:
     """The configurations that come with the package, by name."""
     paths = {path.relative_to(_root()).with_suffix("").as_posix(): path for path in sorted(_root().rglob("*.toml"))}
-    return {name: path for name, path in paths.items() if name != "sets" and not name.startswith("base/")}
+    return {
+        name: path for name, path in paths.items() if name != "sets" and not name.startswith(("base/", "experiments/"))
+    }
+
+
+def shipped_experiments() -> dict[str, Path]:
+    """The experiments that come with the package, by name."""
+    return {path.stem: path for path in sorted((_root() / "experiments").glob("*.toml"))}
 
 
 def _root() -> Path:
@@ -107,8 +120,8 @@ def _bases() -> dict[str, Path]:
     return {path.stem: path for path in sorted((_root() / "base").glob("*.toml"))}
 
 
-def _find(source: str | Path) -> Path:
-    shipped = shipped_configs()
+def find_file(source: str | Path, shipped: Mapping[str, Path]) -> Path:
+    """The file that `source` is the path of, or else the shipped one of that name."""
     name = str(source).removesuffix(".toml")
     if Path(source).is_file():
         return Path(source)
@@ -118,7 +131,8 @@ def _find(source: str | Path) -> Path:
     raise ConfigError(f"{source}: {allowed}")
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """What is in a TOML file; a ConfigError says why it cannot be had."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -131,7 +145,7 @@ def _sets(table: Mapping[str, Any], path: Path) -> dict[str, _Layer]:
     """Every parameter set that the file at `path` can choose: the shipped ones, then its own."""
     shared_path = _root() / "sets.toml"
     found: dict[str, _Layer] = {}
-    for tables, origin in ((_read_toml(shared_path).get("sets"), shared_path), (table.get("sets", {}), path)):
+    for tables, origin in ((read_toml(shared_path).get("sets"), shared_path), (table.get("sets", {}), path)):
         if not isinstance(tables, dict):
             raise ConfigError(f"{Fault('sets', tables, 'a table of parameter sets')} (from {origin})")
         found |= {name: _layer(body, f"sets.{name} of {origin}") for name, body in tables.items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 LASTING_SECONDS = 60.0  # one that has lived for so long may die again as often as at first
-MOST_DEATHS = {"replay": 3, "learner": 3, "evaluator": 3, "actor": 5}  # in a row
+MOST_DEATHS = {"replay": 3, "learner": 3, "evaluator": 3, "actor": 5, "run": 2}  # in a row
 LONGEST_PAUSE = 30.0  # seconds before it is started again
 
 

@@ -73,7 +73,7 @@ def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors:
 
 def continue_or_train(config: Config, path: Path, bind: str) -> int:
     """`train --resume`: continue the run that is there if it is the same one, else start it."""
-    if not path.is_dir() or not any(path.iterdir()):
+    if RunDirectory.is_free(path):
         return train(config, path, bind)
     run = RunDirectory.open(path)
     wait_until_free(run)
@@ -120,7 +120,7 @@ def _tried_out(config: Config) -> StackedEnv:
     return env
 
 
-def _command() -> str:
+def typed_command() -> str:
     """The command as it can be typed again."""
     name = Path(sys.argv[0]).name
     if name == "__main__.py":
@@ -146,10 +146,10 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind:
         view.note(f"curve {run.curve}")
         if finished:
             more = max(FULL_RUN, 2 * config.run.total_steps)
-            view.note(f"Finished. To go on to {more:,} steps: {_command()} resume {run.path} --steps {more}")
+            view.note(f"Finished. To go on to {more:,} steps: {typed_command()} resume {run.path} --steps {more}")
             return 0
         if saved := list_checkpoints(run.checkpoints):
-            view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To go on: {_command()} resume {run.path}")
+            view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To go on: {typed_command()} resume {run.path}")
         else:
             view.note(f"Stopped before there was anything to save. The config is {run.config}")
         return interrupt.exit_code or 1  # it ended by itself before its time
@@ -185,7 +185,7 @@ def chosen_checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:
     except DamagedCheckpoint as damage:
         if damage.offered is None:
             raise
-        remedy = f"To go on from there: {_command()} resume {run.path} --checkpoint {damage.offered}"
+        remedy = f"To go on from there: {typed_command()} resume {run.path} --checkpoint {damage.offered}"
         raise RunDirectoryError(f"{damage} {remedy}") from damage
     if found is None:
         raise RunDirectoryError(f"{run.path} has no checkpoint yet: start it again with its config {run.config}")

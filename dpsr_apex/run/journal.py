@@ -31,9 +31,8 @@ class Diary:
     best_return: float | None = None
     evaluation_mean: float | None = None
     elapsed_seconds: float = 0.0  # of wall clock, over all continuations
-    replaced: list[float] = field(
-        default_factory=lambda: [0, 0, 0.0]
-    )  # at the last row: count, sums of age and priority
+    # Of what had made room at the last row: how many, and the sums of their ages and priorities.
+    replaced: list[float] = field(default_factory=lambda: [0, 0, 0.0])
 
 
 class Journal:

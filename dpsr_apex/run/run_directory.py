@@ -99,11 +99,16 @@ class RunDirectory:
         return run
 
     @staticmethod
+    def is_free(path: Path) -> bool:
+        """Whether there is no file: empty folders are those of a run that was killed before it had written a word."""
+        return not path.is_dir() or not any(entry.is_file() for entry in path.rglob("*"))
+
+    @staticmethod
     def ensure_free(path: Path) -> None:
         """Refuse a path that `create` could not take."""
         if path.exists() and not path.is_dir():
             raise RunDirectoryError(f"{path} is a file: choose another name for the run directory")
-        if path.is_dir() and any(path.iterdir()):
+        if not RunDirectory.is_free(path):
             raise RunDirectoryError(
                 f"{path} exists and is not empty: continue it with `dpsr-apex resume {path}`, or choose a new name"
             )
