@@ -68,10 +68,9 @@ class Folder:
         if not run.config.is_file():
             return ""
         there, planned = settings(load_config(run.config)), settings(plan.config)
-        differing = [
-            f"{key} = {there[key]!r} there, {planned[key]!r} here" for key in there if there[key] != planned[key]
-        ]
-        return f"{plan.name}: {'; '.join(differing)}" if differing else ""
+        differing = [key for key in there if there[key] != planned[key]]
+        shown = [f"{key} = {there[key]!r} there, {planned[key]!r} here" for key in differing]
+        return f"{plan.name}: {'; '.join(shown)}" if shown else ""
 
 
 def last_row(path: Path) -> dict[str, Any]:

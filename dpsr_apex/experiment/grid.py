@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 from dpsr_apex.config import Config, ConfigError, Fault, Method
 from dpsr_apex.config_files import find_file, load_config, read_toml, shipped_experiments
 
-_TOP = ("description", "at_once", "grid", "sets")
+_TOP = ("description", "at_once", "success", "grid", "sets")
 _GRID = ("configs", "methods", "params", "base", "seeds", "settings")
 
 
@@ -89,16 +89,16 @@ def _cells(grid: Any, path: Path) -> Iterator[_Cell]:
 
 def _plan(cell: _Cell, sets: Mapping[str, Any], path: Path) -> Plan:
     """Its own sets are the experiment's; any other name is one of the config's or a shipped one."""
-    own = cell.params is not None and cell.params in sets
+    own = sets.get(cell.params) if cell.params else None
     always: dict[str, Any] = {
         "replay": {"method": cell.method},
         "run": {"seed": cell.seed, "threads": 1},  # so that results do not depend on the machine's cores
         "system": {"actors": 0},
     }
     tables = {f"the grid of {path}": always, f"settings of {path}": cell.settings}
-    if own:
-        tables[f"sets.{cell.params} of {path}"] = sets[cell.params]
-    config = load_config(cell.config, base=cell.base, params=None if own else cell.params, tables=tables)
+    if own is not None:
+        tables[f"sets.{cell.params} of {path}"] = own
+    config = load_config(cell.config, base=cell.base, params=cell.params if own is None else None, tables=tables)
     words = [Path(cell.config).with_suffix("").as_posix().replace("/", "-"), cell.method, cell.params]
     return Plan("-".join([*(word for word in words if word), f"seed{cell.seed}"]), config)
 
