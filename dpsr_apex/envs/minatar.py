@@ -48,7 +48,7 @@ _HEADER = struct.Struct("<16s16sIBIB")
 Planes = NDArray[np.uint8]
 
 
-class MinAtar(gymnasium.Env[Planes, int]):
+class MinAtar(gymnasium.Env[Planes, Any]):
     """One game: planes of shape (C, 10, 10), one for each kind of thing, 255 where one is and 0 elsewhere.
 
     Only the actions that mean something in this game. Sticky actions, which the package turns on, are off here.
@@ -87,7 +87,7 @@ class MinAtar(gymnasium.Env[Planes, int]):
         self.action_space = spaces.Discrete(len(self._actions))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Planes, dict[str, Any]]:
-        """A new game."""
+        """A new game. As long as no seed was given, the seed is 0."""
         super().reset(seed=seed, options=options)
         # The game draws from this environment's own generator, so that there is one state to keep, and a short one.
         self._player.random = self._game.random = np.random.RandomState(self.np_random.bit_generator)
@@ -125,7 +125,8 @@ class MinAtar(gymnasium.Env[Planes, int]):
         return cells.repeat(_CELL, axis=0).repeat(_CELL, axis=1)
 
     def _planes(self) -> Planes:
-        return np.multiply(self._player.state().transpose(2, 0, 1), 255, order="C", dtype=np.uint8)
+        cells: NDArray[np.bool_] = self._player.state()
+        return np.multiply(cells.transpose(2, 0, 1), 255, order="C", dtype=np.uint8)
 
     def _state(self) -> bytes:
         generator = self.np_random.bit_generator.state

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
-from dpsr_apex.config import Config, validate
+from dpsr_apex.config import Config, EnvConfig, validate
 from dpsr_apex.config_files import load_config, shipped_configs
 from dpsr_apex.replay.schedules import Schedule, constant
 
@@ -45,6 +46,13 @@ TABLE_4 = "(.6, 128, 20k, 8), (.1, 128, 10k, 16), (.2, 256, 20k, 8), (.3, 128, 1
 Parameters = tuple[float, int, int, int]  # gamma, C_c, F_r, C_r
 
 BASES = (None, "paper", "released", "apex")
+MINATAR = {
+    "minatar/asterix": "MinAtar/Asterix",
+    "minatar/breakout": "MinAtar/Breakout",
+    "minatar/freeway": "MinAtar/Freeway",
+    "minatar/seaquest": "MinAtar/Seaquest",
+    "minatar/space_invaders": "MinAtar/SpaceInvaders",
+}
 SHARED = tuple(f"dpsr{i}" for i in range(5))
 OWN = ("best", "second", "third")
 
@@ -84,6 +92,7 @@ def test_the_transcription_is_whole() -> None:
 
 def test_there_is_one_file_for_each_game_and_no_other() -> None:
     assert {name for name in shipped_configs() if name.startswith("atari/")} == set(map(config_name, GAMES))
+    assert {name for name in shipped_configs() if name.startswith("minatar/")} == set(MINATAR)
     assert {name for name in shipped_configs() if "/" not in name} == {"cartpole", "corridor", "breakout_short"}
 
 
@@ -153,7 +162,14 @@ def test_the_apex_base_has_the_options_of_ape_x() -> None:
     assert config.replay.capacity == 2_000_000
 
 
-@pytest.mark.parametrize("name", ["cartpole", "corridor", "breakout_short"])
+@pytest.mark.parametrize("name", MINATAR)
+def test_the_games_of_minatar_differ_in_nothing_but_the_game(name: str) -> None:
+    config = load_config(name)
+    assert config.env.name == MINATAR[name]
+    assert replace(config, env=EnvConfig()) == replace(load_config("minatar/breakout"), env=EnvConfig())
+
+
+@pytest.mark.parametrize("name", ["cartpole", "corridor", "breakout_short", *MINATAR])
 def test_a_small_run_really_replaces_and_recycles(name: str) -> None:
     config = load_config(name)
     assert config.replay.recycles

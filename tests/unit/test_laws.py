@@ -18,8 +18,8 @@ PURE_CORE_MAY_IMPORT = {
     *("numpy", "numba", "dpsr_apex.replay", "dpsr_apex.config"),
 }
 PASSED_IN = {"Generator", "BitGenerator", "SeedSequence"}  # of numpy.random; all else has or makes a state of its own
-HEAVY = {"torch", "zmq", "msgpack", "ale_py", "gymnasium"}
-ONE_HOME = ("zmq", "msgpack", "ale_py")
+HEAVY = {"torch", "zmq", "msgpack", "ale_py", "minatar", "gymnasium"}
+ONE_HOME = ("zmq", "msgpack", "ale_py", "minatar")
 HOMES_OF_TORCH = ("agent", "roles")
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "multiprocessing"}
 
@@ -108,7 +108,7 @@ def test_law_3_torch_stays_where_one_acts_or_learns() -> None:
 
 def test_law_3_the_replay_server_loads_neither_torch_nor_the_emulator() -> None:
     servers = [name for name in module_names("roles") if "replay" in name]
-    assert loaded_by(["dpsr_apex.wire.messages", *servers]) & {"torch", "ale_py"} == set()
+    assert loaded_by(["dpsr_apex.wire.messages", *servers]) & {"torch", "ale_py", "minatar"} == set()
 
 
 def test_law_5_nothing_is_unpickled() -> None:

@@ -17,16 +17,16 @@ from dpsr_apex.agent.network import DuelingNetwork
 from dpsr_apex.config import LearnerConfig
 
 CONFIG = LearnerConfig(hidden=(16,), head=8, discount=0.9, device="cpu", learning_rate=0.01)
-VECTOR, PIXELS = (2, 3), (4, 84, 84)
+VECTOR, PIXELS, PLANES = (2, 3), (4, 84, 84), (2, 3, 10, 10)
 ACTIONS = 3
 
 
 def new_agent(config: LearnerConfig = CONFIG, shape: tuple[int, ...] = VECTOR, seed: int = 0) -> DqnAgent:
-    return DqnAgent(config, shape, len(shape) == 3, ACTIONS, seed, threads=1)
+    return DqnAgent(config, shape, len(shape) >= 3, ACTIONS, seed, threads=1)
 
 
 def observations(rng: np.random.Generator, batch: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    if len(shape) == 3:
+    if len(shape) >= 3:
         return rng.integers(0, 256, (batch, *shape), dtype=np.uint8)
     return rng.normal(size=(batch, *shape)).astype(np.float32)
 
@@ -59,7 +59,7 @@ def networks(agent: DqnAgent, shape: tuple[int, ...] = VECTOR) -> tuple[DuelingN
     saved = agent.save()
     copies = []
     for name in ("online.", "target."):
-        copy = DuelingNetwork(shape, pixels=len(shape) == 3, actions=ACTIONS, hidden=CONFIG.hidden, head=CONFIG.head)
+        copy = DuelingNetwork(shape, pixels=len(shape) >= 3, actions=ACTIONS, hidden=CONFIG.hidden, head=CONFIG.head)
         state = {key.removeprefix(name): torch.tensor(saved[key]) for key in saved if key.startswith(name)}
         copy.load_state_dict(state)
         copies.append(copy)
@@ -133,7 +133,7 @@ def test_a_terminal_row_ignores_even_an_infinite_value_of_its_successor() -> Non
     assert np.isfinite(agent.td_errors(batch)).all()
 
 
-@pytest.mark.parametrize("shape", [VECTOR, PIXELS], ids=["vectors", "pixels"])
+@pytest.mark.parametrize("shape", [VECTOR, PIXELS, PLANES], ids=["vectors", "pixels", "planes"])
 def test_the_gradient_is_autograds_of_the_naive_loss(shape: tuple[int, ...]) -> None:
     config = replace(CONFIG, gradient_clip=1e9)
     agent, batch = new_agent(config, shape), experience(shape=shape)
@@ -145,7 +145,7 @@ def test_the_gradient_is_autograds_of_the_naive_loss(shape: tuple[int, ...]) -> 
         np.testing.assert_allclose(found[f"adam.{name}.exp_avg"], parameter.grad, rtol=1e-3, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("shape", [VECTOR, PIXELS], ids=["vectors", "pixels"])
+@pytest.mark.parametrize("shape", [VECTOR, PIXELS, PLANES], ids=["vectors", "pixels", "planes"])
 def test_updates_are_those_of_plain_clipping_and_plain_adam(shape: tuple[int, ...]) -> None:
     config = replace(CONFIG, gradient_clip=0.1, learning_rate=0.0005)
     agent, (online, target) = new_agent(config, shape), networks(new_agent(config, shape), shape)
@@ -238,7 +238,7 @@ def test_the_target_moves_only_when_it_is_synced() -> None:
     assert_same({name: agent.save()[f"target.{name}"] for name in online}, online)
 
 
-@pytest.mark.parametrize("shape", [VECTOR, PIXELS], ids=["vectors", "pixels"])
+@pytest.mark.parametrize("shape", [VECTOR, PIXELS, PLANES], ids=["vectors", "pixels", "planes"])
 @pytest.mark.parametrize("before", [0, 3])
 def test_a_loaded_agent_continues_bit_for_bit(shape: tuple[int, ...], before: int) -> None:
     agent, other = new_agent(shape=shape), new_agent(shape=shape, seed=1)
@@ -325,15 +325,17 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) ->
 def test_torch_uses_the_threads_that_the_agent_was_given() -> None:
     DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0)
     assert torch.get_num_threads() == 1, "a vector's MLP has no use for more"
+    DqnAgent(LearnerConfig(device="cpu"), PLANES, True, ACTIONS, 0)
+    assert torch.get_num_threads() == 1, "nor has one small convolution"
     DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0, threads=4)
     assert torch.get_num_threads() == 2, "each of two networks that are computed at a time has half of them"
     set_threads(1)
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.parametrize("shape", [VECTOR, PIXELS])
+@pytest.mark.parametrize("shape", [VECTOR, PIXELS, PLANES])
 def test_a_second_thread_changes_no_bit(shape: tuple[int, ...]) -> None:
-    pixels = len(shape) == 3
+    pixels = len(shape) >= 3
     alone, beside = (DqnAgent(CONFIG, shape, pixels, ACTIONS, seed=0, threads=threads) for threads in (1, 2))
     for seed in range(4):
         batch = experience(shape=shape, seed=seed)

@@ -43,6 +43,6 @@ def test_what_cannot_be_made_is_refused_with_a_reason(name: str, reason: str) ->
 
 
 def test_nothing_heavy_is_imported_before_a_game_is_asked_for() -> None:
-    heavy = "{'ale_py', 'cv2', 'torch', 'zmq'}"
+    heavy = "{'ale_py', 'cv2', 'minatar', 'torch', 'zmq'}"
     code = f"import sys, dpsr_apex.envs.make, dpsr_apex.envs.check; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

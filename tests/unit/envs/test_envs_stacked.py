@@ -44,13 +44,29 @@ def test_an_observation_taken_before_a_step_stays_as_it_was() -> None:
     np.testing.assert_array_equal(kept, copy)
 
 
-@pytest.mark.parametrize(("name", "depth"), [("Breakout", 4), ("CartPole-v1", 1)])
-def test_the_stack_is_four_for_pixels_and_one_for_vectors(name: str, depth: int) -> None:
+@pytest.mark.parametrize(("name", "depth"), [("Breakout", 4), ("MinAtar/Breakout", 1), ("CartPole-v1", 1)])
+def test_the_stack_is_four_for_grey_frames_and_one_for_planes_and_vectors(name: str, depth: int) -> None:
     assert make_stacked(name).observation_shape[0] == depth
 
 
+def test_planes_are_stacked_frame_by_frame() -> None:
+    env = make_stacked("MinAtar/Breakout", stack=2, seed=0)
+    assert env.shows_pixels
+    assert env.frames.shape == env.observation_shape == (2, 4, 10, 10)
+    before, stack = env.frames.copy(), env.stack
+    env.step(1)
+    np.testing.assert_array_equal(env.frames[0], before[1])
+    assert (env.frames[1] != before[1]).any()
+    assert env.stack[0] is stack[1]
+    np.testing.assert_array_equal(env.codec.inflate_stack(env.stack), env.frames)
+
+
 @pytest.mark.parametrize(
-    "name", ["Breakout", "Qbert", "CartPole-v1", "Acrobot-v1", "Corridor", USER + "Good", USER + "OtherGenerator"]
+    "name",
+    [
+        *("Breakout", "Qbert", "CartPole-v1", "Acrobot-v1", "Corridor", "MinAtar/Asterix", "MinAtar/Freeway"),
+        *(USER + "Good", USER + "OtherGenerator"),
+    ],
 )
 @pytest.mark.parametrize("stopped_at", [0, 41])
 def test_a_saved_environment_goes_on_bit_for_bit(name: str, stopped_at: int) -> None:
@@ -127,7 +143,7 @@ def test_score_and_steps_go_on_over_lost_lives() -> None:
         ("BadReward", "reward was nan"),
         ("BadObservation", "showed .*inf"),
         ("WrongShape", r"showed float64\(2,\)"),
-        ("Colours", "observations are Box.*two axes"),
+        ("Colours", "observations are Box.*planes first"),
         ("ManyJoysticks", "actions are MultiDiscrete"),
         ("CountsFromOne", "start at 0"),
         ("NoBytes", "snapshot.. returned str"),

@@ -1,0 +1,220 @@
+"""MinAtar: the package's own games, step by step, and a way back to any moment of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import minatar
+import numpy as np
+import pytest
+from gymnasium.utils import seeding
+from numpy.typing import NDArray
+
+from dpsr_apex.envs.compression import DamagedSnapshot
+from dpsr_apex.envs.make import make_env
+from dpsr_apex.envs.minatar import GAMES, MinAtar
+from dpsr_apex.envs.snapshot import UnusableEnvironment
+
+ACTIONS = {"Asterix": 5, "Breakout": 3, "Freeway": 3, "Seaquest": 6, "SpaceInvaders": 4}
+PLANES = {"Asterix": 4, "Breakout": 4, "Freeway": 7, "Seaquest": 10, "SpaceInvaders": 6}
+NOTHING_SEEN = np.empty(0)  # restoring needs no frames
+
+Event = tuple[bytes, float, bool, bool]
+
+
+def actions(count: int, steps: int, seed: int) -> Iterator[int]:
+    """Random ones, held for a while, so that play gets to the edges too."""
+    random, action = np.random.default_rng(seed), 0
+    for _ in range(steps):
+        if random.random() < 0.4:
+            action = int(random.integers(count))
+        yield action
+
+
+def follow(env: MinAtar, steps: int, seed: int) -> Iterator[Event]:
+    """What is seen over ends of games, to the bit: a reset's frame stands after an end."""
+    for action in actions(int(env.action_space.n), steps, seed):  # type: ignore[attr-defined]  # it is Discrete
+        frame, reward, terminal, truncated, _ = env.step(action)
+        yield frame.tobytes(), reward, terminal, truncated
+        if terminal or truncated:
+            yield env.reset()[0].tobytes(), 0.0, False, False
+
+
+def as_planes(state: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    return np.stack([255 * state[:, :, plane].astype(np.uint8) for plane in range(state.shape[2])])
+
+
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize(("sticky", "ramping"), [(0.0, True), (0.25, False)])
+def test_it_plays_as_the_package_does_with_the_same_random_numbers(game: str, sticky: float, ramping: bool) -> None:
+    ours = MinAtar(game, sticky_action_prob=sticky, difficulty_ramping=ramping)
+    theirs = minatar.Environment(GAMES[game], sticky, ramping)
+    theirs.random = theirs.env.random = np.random.RandomState(seeding.np_random(3)[0].bit_generator)
+    seen = ours.reset(seed=3)[0]
+    theirs.reset()
+    ends = 0
+    for action in actions(ACTIONS[game], 3_000, seed=0):
+        np.testing.assert_array_equal(seen, as_planes(theirs.state()))
+        seen, reward, terminal, truncated, _ = ours.step(action)
+        assert (reward, terminal) == theirs.act(theirs.minimal_action_set()[action])
+        np.testing.assert_array_equal(seen, as_planes(theirs.state()))
+        if terminal or truncated:
+            ends += 1
+            seen = ours.reset()[0]
+            theirs.reset()
+    assert ends
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_observations_and_actions(game: str) -> None:
+    env = MinAtar(game)
+    frame = env.reset(seed=0)[0]
+    assert env.observation_space.shape == frame.shape == (PLANES[game], 10, 10)
+    assert frame.dtype == np.uint8
+    assert frame.flags.c_contiguous
+    assert set(np.unique(frame)) == {0, 255}
+    assert env.action_space.n == ACTIONS[game]  # type: ignore[attr-defined]  # it is Discrete
+
+
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("sticky", [0.0, 0.25])
+def test_every_moment_is_re_entered_with_all_that_follows_even_resets(game: str, sticky: float) -> None:
+    env, twin = (MinAtar(game, sticky_action_prob=sticky, max_steps=400) for _ in range(2))
+    env.reset(seed=1)
+    twin.reset(seed=2)
+    for moment in range(80):
+        snapshot = env.snapshot()
+        twin.restore(snapshot, NOTHING_SEEN)
+        assert twin.snapshot() == snapshot
+        assert list(follow(twin, 60, seed=moment)) == list(follow(env, 60, seed=moment))
+        assert twin.snapshot() == env.snapshot()
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_restored_game_holds_what_the_original_held(game: str) -> None:
+    env, twin = MinAtar(game), MinAtar(game)
+    env.reset(seed=1)
+    list(follow(env, 77, seed=0))
+    twin.restore(env.snapshot(), NOTHING_SEEN)
+    original, restored = (dict(vars(one._game)) for one in (env, twin))
+    assert original.pop("random") is not restored.pop("random")
+    np.testing.assert_equal(restored, original)
+    kinds = {name: value.dtype for name, value in original.items() if isinstance(value, np.ndarray)}
+    assert {name: restored[name].dtype for name in kinds} == kinds
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_snapshot_is_small(game: str) -> None:
+    env = MinAtar(game)
+    env.reset(seed=5)
+    sizes = []
+    for action in actions(ACTIONS[game], 500, seed=1):
+        if env.step(action)[2]:
+            env.reset()
+        sizes.append(len(env.snapshot()))
+    assert np.mean(sizes) < 150
+
+
+def test_taking_a_snapshot_changes_nothing() -> None:
+    looked_at, plain = MinAtar("Asterix"), MinAtar("Asterix")
+    looked_at.reset(seed=1)
+    plain.reset(seed=1)
+    for one, other in zip(follow(looked_at, 300, seed=0), follow(plain, 300, seed=0), strict=True):
+        looked_at.snapshot()
+        assert one == other
+
+
+def damaged(snapshot: bytes) -> dict[str, bytes]:
+    flipped = {f"bit {place}": flip(snapshot, place) for place in range(len(snapshot))}
+    return {"empty": b"", "cut": snapshot[:-1], "longer": snapshot + b"\0", **flipped}
+
+
+def flip(snapshot: bytes, place: int) -> bytes:
+    return snapshot[:place] + bytes((snapshot[place] ^ 1,)) + snapshot[place + 1 :]
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_damaged_snapshot_is_refused_and_the_game_goes_on_as_it_was(game: str) -> None:
+    env = MinAtar(game)
+    env.reset(seed=0)
+    list(follow(env, 30, seed=0))
+    snapshot = env.snapshot()
+    for what, wrong in damaged(snapshot).items():
+        try:
+            env.restore(wrong, NOTHING_SEEN)
+        except DamagedSnapshot:
+            assert env.snapshot() == snapshot
+        else:
+            pytest.fail(f"{what}: taken as a snapshot")
+
+
+@pytest.mark.parametrize("taken_in", GAMES)
+@pytest.mark.parametrize("restored_in", GAMES)
+def test_a_snapshot_of_another_game_is_refused(taken_in: str, restored_in: str) -> None:
+    if taken_in == restored_in:
+        return
+    with pytest.raises(DamagedSnapshot):
+        MinAtar(restored_in).restore(MinAtar(taken_in).snapshot(), NOTHING_SEEN)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 60, b"\0" * 42 + b"[1]", b"\0" * 42 + b"7", b"\0" * 42 + b'["zz"]', b"\0" * 42 + b"\xff"]
+)
+def test_bytes_with_a_good_checksum_that_are_no_state_are_refused(content: bytes) -> None:
+    env = MinAtar("Breakout")
+    before = env.snapshot()
+    with pytest.raises(DamagedSnapshot):
+        env.restore(env._codec.squeeze(content), NOTHING_SEEN)
+    assert env.snapshot() == before
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_game_that_lasts_too_long_is_cut(game: str) -> None:
+    env = MinAtar(game, max_steps=12)
+    env.reset(seed=0)
+    cuts = [truncated for _, _, _, truncated in follow(env, 12, seed=3)]
+    assert cuts[:12] == [False] * 11 + [True]
+
+
+def test_two_instances_agree_on_what_they_are_and_two_games_do_not() -> None:
+    assert MinAtar("Breakout").fingerprint == MinAtar("Breakout").fingerprint
+    assert len({MinAtar(game).fingerprint for game in GAMES}) == len(GAMES)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_a_picture_shows_every_thing_in_the_colour_of_its_kind(game: str) -> None:
+    env = MinAtar(game)
+    env.reset(seed=0)
+    list(follow(env, 30, seed=0))
+    picture, planes = env.render(), env._planes()
+    assert picture.shape == (160, 160, 3)
+    assert picture.dtype == np.uint8
+    colours = [tuple(colour) for colour in env._colours]
+    assert len({*colours, tuple(picture.min(axis=(0, 1)))}) == len(colours) + 1
+    for row, column in np.ndindex(10, 10):
+        cell = picture[16 * row : 16 * row + 16, 16 * column : 16 * column + 16].reshape(-1, 3)
+        here = np.flatnonzero(planes[:, row, column])
+        assert {tuple(pixel) for pixel in cell} == {colours[here[-1]] if len(here) else (16, 18, 24)}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("MinAtar/Pong", {}, "no such game. There are Asterix, Breakout"),
+        ("MinAtar/Breakout", {"sticky_action_prob": 2.0}, "from 0 to 1"),
+        ("MinAtar/Breakout", {"max_steps": 0}, "at least 1 step"),
+        ("MinAtar/Breakout", {"paddles": 2}, "unexpected keyword argument 'paddles'"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(name: str, arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnusableEnvironment, match=f"^{name}: .*{reason}"):
+        make_env(name, arguments)
+
+
+def test_without_the_package_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "minatar", None)
+    monkeypatch.delitem(sys.modules, "dpsr_apex.envs.minatar")
+    with pytest.raises(UnusableEnvironment, match=r"^MinAtar: its package is missing.*dpsr_apex\[minatar\]"):
+        make_env("MinAtar/Breakout")
