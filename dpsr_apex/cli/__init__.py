@@ -31,6 +31,7 @@ def _run(parsed: argparse.Namespace) -> int:
     # Here and in the commands imports come late: help and a mistyped key should not wait for torch.
     from dpsr_apex.config import ConfigError
     from dpsr_apex.envs.snapshot import UnusableEnvironment
+    from dpsr_apex.inspection import InspectionError
     from dpsr_apex.processes.link import RefusedByReplay, ReplayLost
     from dpsr_apex.run.checkpoint import DamagedCheckpoint
     from dpsr_apex.run.run_directory import RunDirectoryError
@@ -40,7 +41,7 @@ def _run(parsed: argparse.Namespace) -> int:
     from dpsr_apex.wire.keys import BadKeyFile
     from dpsr_apex.wire.sockets import BindError
 
-    wrong_input = (ConfigError, UnusableEnvironment, RunDirectoryError, DamagedCheckpoint, VideoError)
+    wrong_input = (ConfigError, UnusableEnvironment, RunDirectoryError, DamagedCheckpoint, InspectionError, VideoError)
     try:
         code: int = parsed.command(parsed)
     except (*wrong_input, BadKeyFile, BadAddress, BindError, RefusedByReplay) as error:

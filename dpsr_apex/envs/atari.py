@@ -63,6 +63,7 @@ class Atari(gymnasium.Env[Seen, Any]):
         self._codec = SnapshotCodec(first)
         self.fingerprint = hashlib.sha256(first).hexdigest()[:12]
         self._actions = self._ale.getMinimalActionSet()
+        self.action_names = [action.name for action in self._actions]
         self._opening = _opening(self._actions)
         self._starts: dict[int, Start | None] = {}  # by the number of no-ops; None where the game ended in its opening
         self._screen = self._ale.getScreen()

@@ -18,6 +18,11 @@ from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec
 
 EXACT = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1")
 BY_HISTORY = ("LunarLander-v3",)
+ACTION_NAMES = {
+    "CartPole-v1": ("left", "right"),
+    "MountainCar-v0": ("left", "none", "right"),
+    "Acrobot-v1": ("−1 N m", "none", "+1 N m"),
+}
 
 Vector = NDArray[np.float32]
 StepResult = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
@@ -32,6 +37,7 @@ class ClassicControl(gymnasium.Wrapper[Vector, int, Vector, int]):
     def __init__(self, name: str, **arguments: Any) -> None:
         task = gymnasium.make(name, disable_env_checker=True, **{"render_mode": "rgb_array", **arguments})
         super().__init__(task.unwrapped)
+        self.action_names = ACTION_NAMES[name]
         self._task: Any = task.unwrapped
         self._limit = gymnasium.spec(name).max_episode_steps or np.iinfo(np.int32).max
         self._elapsed = 0

@@ -28,6 +28,7 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012 -- declared so by gymnasium
     render_mode = "rgb_array"
+    action_names = ("left", "right")
 
     def __init__(self, depth: int = 100) -> None:
         if not isinstance(depth, int) or depth < 1:

@@ -19,6 +19,14 @@ class VideoError(Exception):
     """A video that cannot be written: why."""
 
 
+def ensure_filmable(path: Path) -> None:
+    """Refuse a path that no video can be written to."""
+    if path.suffix != ".mp4":
+        raise VideoError(f"{path}: videos are written as .mp4, not as {path.suffix or 'a name without a suffix'}")
+    if not path.parent.is_dir():
+        raise VideoError(f"{path}: the folder {path.parent} does not exist")
+
+
 class VideoWriter:
     """Writes frames of `size` (height, width) to `path` at `fps` frames a second; use it in a `with` block.
 
@@ -26,10 +34,7 @@ class VideoWriter:
     """
 
     def __init__(self, path: Path, fps: float, size: tuple[int, int]) -> None:
-        if path.suffix != ".mp4":
-            raise VideoError(f"{path}: videos are written as .mp4, not as {path.suffix or 'a name without a suffix'}")
-        if not path.parent.is_dir():
-            raise VideoError(f"{path}: the folder {path.parent} does not exist")
+        ensure_filmable(path)
         self._path = path
         self._temporary = path.with_name(f".unfinished-{path.name}")
         self._fps = fps
