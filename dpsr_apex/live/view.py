@@ -1,6 +1,6 @@
-"""What a person sees while a run goes on: a panel that renews itself, or plain lines where there is no terminal.
+"""What a person sees while a run goes on: a screen that renews itself, or plain lines where there is no terminal.
 
-It only shows rows; it counts and stores nothing that the run depends on.
+It only shows rows and stats; it counts and stores nothing that the run depends on.
 """
 
 from __future__ import annotations
@@ -8,23 +8,24 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-import numpy as np
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
-_BARS = "▁▂▃▄▅▆▇█"
-_SPARKS = 30  # bars of the sparkline, over the whole run
-_WIDTH = 100  # columns, at most: figures that are far apart are hard to read
-_DASH = "–"
-_REDRAW_SECONDS = 0.25
+from dpsr_apex.live.figures import Row, plain_line
+from dpsr_apex.live.layout import screen
+from dpsr_apex.live.panels import Known
+from dpsr_apex.live.plots import Point
+
+REDRAW_SECONDS = 0.25
+DRAWING_SHARE = 0.01  # of the time, at most
+SPEED_SECONDS = 10.0  # over which an actor's speed is measured
+STILL_SECONDS = 3.0  # after which an actor that has said nothing new is slowing down
+MOST_POINTS = 4_000  # of the curve: more than any terminal has columns
 
 
 class LastingConsole(Console):
@@ -40,12 +41,11 @@ class LiveView:
     """Shows a run of `total_steps` transitions. Rows may lack any key: what is not known yet is a dash."""
 
     def __init__(self, total_steps: int, console: Console | None = None, title: str = "") -> None:
-        self._total_steps = total_steps
-        self._title = title
+        self._known = Known(title or "dpsr-apex", total_steps)
         self._console = console or LastingConsole()
-        self._row: dict[str, Any] = {"t": 0}
-        self._returns: list[float] = []
-        self._drawn_at = -math.inf
+        self._speeds = Speeds()
+        self._heard = -1  # clock of the newest row
+        self._due_at = -math.inf  # when it may be drawn again
         self._live = Live(console=self._console, auto_refresh=False) if _can_redraw(self._console) else None
 
     def __enter__(self) -> Self:
@@ -61,25 +61,60 @@ class LiveView:
             self._draw()
             self._live.stop()
 
-    def update(self, row: Mapping[str, Any]) -> None:
-        """Show a new row of metrics: one line of its own where there is no terminal."""
-        self._row.update({name: value for name, value in row.items() if value is not None})
-        if (latest := row.get("return_mean")) is not None:
-            self._returns.append(latest)
-        if self._live:
-            self._draw()
-        else:
-            self._print(_plain_line(self._row, self._total_steps))
+    def recall(self, rows: Iterable[Row], evaluations: Iterable[Row]) -> None:
+        """Take what was logged before: it belongs to the curve, but is no news."""
+        for row in rows:
+            self._take(row)
+        for evaluation in evaluations:
+            self._add(self._known.evaluations, evaluation["t"], evaluation["mean"])
+
+    def update(self, row: Row) -> None:
+        """Show a new row of metrics: one line of its own where there is no terminal. The same one again is no news."""
+        self._hear(row)
+        self._draw_when_due()
+
+    def evaluated(self, row: Row) -> None:
+        """Mark an evaluation in the curve: its `t` and its `mean`."""
+        self._add(self._known.evaluations, row["t"], row["mean"])
+
+    def show(self, stats: Mapping[str, Any]) -> None:
+        """Show what the head of a run of many processes says, its newest row included."""
+        self._known.stats = dict(stats)
+        self._known.speeds = self._speeds.look(stats["actors"], time.monotonic())
+        if stats["row"]:
+            self._hear(stats["row"])
+        self.advance(stats["t"])
 
     def advance(self, t: int) -> None:
         """Move the clock between two rows. Cheap enough to call at every step; without a terminal it does nothing."""
-        if self._live and time.monotonic() - self._drawn_at > _REDRAW_SECONDS:
-            self._row["t"] = t
-            self._draw()
+        if self._live:
+            self._known.row["t"] = t
+            self._draw_when_due()
 
     def note(self, text: str) -> None:
         """Say something that stays to be read: a checkpoint was saved, the disk is full."""
         self._print(text)
+
+    def _hear(self, row: Row) -> None:
+        if row["t"] == self._heard:
+            return
+        self._take(row)
+        if not self._live:
+            self._print(plain_line(self._known.row, self._known.total_steps))
+
+    def _take(self, row: Row) -> None:
+        self._heard = row["t"]
+        self._known.row.update({name: value for name, value in row.items() if value is not None})
+        self._add(self._known.returns, row["t"], row.get("return_mean"))
+
+    def _add(self, points: list[Point], t: int, value: float | None) -> None:
+        """One more point; a run that has gone back to a checkpoint goes another way from there."""
+        while points and points[-1][0] >= t:
+            points.pop()
+        if value is not None:
+            points.append((t, value))
+        if len(points) > MOST_POINTS:
+            points[:] = [((a + b) / 2, (c + d) / 2) for (a, c), (b, d) in zip(points[::2], points[1::2], strict=False)]
 
     def _print(self, text: str) -> None:
         encoding = self._console.encoding
@@ -87,115 +122,53 @@ class LiveView:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         self._console.file.flush()
 
+    def _draw_when_due(self) -> None:
+        if self._live and time.monotonic() >= self._due_at:
+            self._draw()
+
     def _draw(self) -> None:
         if self._live:
-            self._live.update(_panel(self._row, self._total_steps, self._returns, self._title), refresh=True)
-            self._drawn_at = time.monotonic()
+            began = time.perf_counter()
+            width, height = self._console.size
+            # The last notes stay in sight above it.
+            self._live.update(screen(self._known, width, height - max(height // 10, 1)), refresh=True)
+            cost = time.perf_counter() - began
+            self._due_at = time.monotonic() + max(REDRAW_SECONDS, cost / DRAWING_SHARE)
+
+
+class Said(NamedTuple):
+    """What an actor had sent in all, when that was heard first."""
+
+    at: float  # seconds
+    sent: int
+
+
+class Speeds:
+    """How fast actors are, by what each says about once a second: the transitions that it has sent in all."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, deque[Said]] = {}
+
+    def look(self, actors: Iterable[Mapping[str, Any]], now: float) -> dict[str, float]:
+        """Steps per second by name; those that have spoken once only are not in it."""
+        self._said = {actor["name"]: self._hear(actor, now) for actor in actors}
+        return {name: _speed(said, now) for name, said in self._said.items() if len(said) > 1}
+
+    def _hear(self, actor: Mapping[str, Any], now: float) -> deque[Said]:
+        said = self._said.get(actor["name"], deque())
+        if said and actor["sent"] < said[-1].sent:  # another process of the same name
+            said = deque()
+        if not said or actor["sent"] > said[-1].sent:
+            said.append(Said(now, actor["sent"]))
+        while len(said) > 2 and now - said[0].at > SPEED_SECONDS:
+            said.popleft()
+        return said
+
+
+def _speed(said: deque[Said], now: float) -> float:
+    until = now if now - said[-1].at > STILL_SECONDS else said[-1].at
+    return (said[-1].sent - said[0].sent) / (until - said[0].at)
 
 
 def _can_redraw(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal and not console.options.ascii_only
-
-
-def _plain_line(row: Mapping[str, Any], total_steps: int) -> str:
-    parts = [
-        f"t {_whole(row, 't')}/{total_steps:,}",
-        f"return {_number(row, 'return_mean')} best {_number(row, 'return_best')}",
-        f"evaluation {_number(row, 'evaluation_mean')}" if "evaluation_mean" in row else "",
-        f"epsilon {_number(row, 'epsilon')}",
-        f"fill {_share(row, 'fill')}",
-        f"rounds {_rounds(row, ', ')}" if row.get("rounds_opened") else "",
-        f"loss {_number(row, 'loss')}",
-        f"{_number(row, 'steps_per_second')} steps/s",
-        f"{_number(row, 'updates_per_second')} updates/s",
-        f"actors {_whole(row, 'actors')}" if "actors" in row else "",
-        f"{_time_left(row, total_steps)} left",
-    ]
-    return " | ".join(part for part in parts if part).replace(_DASH, "-")
-
-
-def _panel(row: Mapping[str, Any], total_steps: int, returns: Sequence[float], title: str) -> RenderableType:
-    return Panel(
-        Group(_progress(row, total_steps), Text(), _figures(row, returns)),
-        title=Text(title or "dpsr-apex", style="bold"),
-        title_align="left",
-        border_style="cyan",
-        padding=(0, 1),
-        width=_WIDTH,
-    )
-
-
-def _progress(row: Mapping[str, Any], total_steps: int) -> RenderableType:
-    line = Table.grid(padding=(0, 2), expand=True)
-    line.add_column(ratio=1)
-    for _ in range(3):
-        line.add_column(justify="right", no_wrap=True)
-    line.add_row(
-        ProgressBar(total_steps, row["t"], complete_style="cyan", finished_style="green"),
-        f"{row['t']:,} / {total_steps:,}",
-        f"{row['t'] / total_steps:.1%}",
-        f"{_time_left(row, total_steps)} left",
-    )
-    return line
-
-
-def _figures(row: Mapping[str, Any], returns: Sequence[float]) -> RenderableType:
-    lines: list[tuple[str, str | Text, str, str]] = [
-        (
-            "return",
-            f"{_number(row, 'return_mean')} mean · {_number(row, 'return_best')} best",
-            "steps/s",
-            "steps_per_second",
-        ),
-        ("", _sparkline(returns), "updates/s", "updates_per_second"),
-        ("episodes", _whole(row, "episodes"), "evaluation", "evaluation_mean"),
-        ("epsilon", _number(row, "epsilon"), "loss", "loss"),
-        ("replay", f"{_share(row, 'fill')} full · {_whole(row, 'stored')} stored", "mean Q", "mean_q"),
-        ("rounds", _rounds(row, " · "), "recycled", "recycled"),
-    ]
-    if "actors" in row:
-        waits = f"{_whole(row, 'actors')} · the learner waits {_share(row, 'learner_waiting')} of the time"
-        lines.append(("actors", waits, "steps/update", "steps_per_update"))
-    figures = Table.grid(padding=(0, 2), expand=True)
-    figures.add_column(style="dim", no_wrap=True)
-    figures.add_column(ratio=1, no_wrap=True)
-    figures.add_column(style="dim", no_wrap=True)
-    figures.add_column(justify="right", min_width=9, no_wrap=True)
-    for label, value, other, key in lines:
-        figures.add_row(label, value, other, Text(_number(row, key), style="bold"))
-    return figures
-
-
-def _sparkline(returns: Sequence[float]) -> Text:
-    if not returns:
-        return Text("no episode has ended yet", style="dim")
-    means = np.array([part.mean() for part in np.array_split(returns, min(len(returns), _SPARKS))])
-    heights = (means - means.min()) / max(float(np.ptp(means)), 1e-12) * (len(_BARS) - 1)
-    return Text("".join(_BARS[round(height)] for height in heights), style="green")
-
-
-def _rounds(row: Mapping[str, Any], separator: str) -> str:
-    return separator.join(f"{_whole(row, f'rounds_{what}')} {what}" for what in ("opened", "closed", "expired"))
-
-
-def _number(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
-    if value is None:
-        return _DASH
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _whole(row: Mapping[str, Any], name: str) -> str:
-    return f"{row[name]:,}" if name in row else _DASH
-
-
-def _share(row: Mapping[str, Any], name: str) -> str:
-    return f"{row[name]:.0%}" if name in row else _DASH
-
-
-def _time_left(row: Mapping[str, Any], total_steps: int) -> str:
-    """As h:mm:ss."""
-    if not (speed := row.get("steps_per_second")):
-        return _DASH
-    minutes, seconds = divmod(round(max(total_steps - row["t"], 0) / speed), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"

@@ -42,6 +42,24 @@ def wait_until_free(run: RunDirectory, given_up: Callable[[], bool] = lambda: Fa
         os.close(descriptor)
 
 
+def is_served(run: RunDirectory) -> bool:
+    """Whether a process serves the run at this moment; False also where the file system knows no locks."""
+    try:
+        descriptor = os.open(run.path / "lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, so that two who look at once do not take each other for the server, which would try again anyway.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _wait_for_lock(run: RunDirectory, descriptor: int, given_up: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + FORMER_SECONDS
     while not _has_locked(descriptor):

@@ -31,7 +31,7 @@ from dpsr_apex.run.checkpoint import (
 )
 from dpsr_apex.run.curve import draw_run
 from dpsr_apex.run.interrupt import Interrupt
-from dpsr_apex.run.metrics import truncate_after
+from dpsr_apex.run.metrics import read_metrics, truncate_after
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, write_config
 from dpsr_apex.run.supervisor import Supervisor
 
@@ -83,7 +83,7 @@ def continue_or_train(config: Config, path: Path, bind: str) -> int:
         raise ConfigError(f"{path} holds another run, with {', '.join(differing)}; use `dpsr-apex resume {path}`")
     if list_checkpoints(run.checkpoints):
         return resume(path, None, None, None, bind)
-    for rows in (run.metrics, run.evaluations):  # of a run that was killed before its first checkpoint
+    for rows in _records(run):  # of a run that was killed before its first checkpoint
         truncate_after(rows, 0)
     return _run(config, run, None, bind)
 
@@ -128,6 +128,11 @@ def typed_command() -> str:
     return name if shutil.which(name) else sys.argv[0]
 
 
+def _records(run: RunDirectory) -> tuple[Path, Path]:
+    """Its files of rows."""
+    return run.metrics, run.evaluations
+
+
 def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind: str) -> int:
     title = f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {run.path}"
     with (
@@ -138,6 +143,8 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind:
         view.note(
             f"{'Continuing' if checkpoint else 'Starting'} in {run.path} at t = {checkpoint.t if checkpoint else 0:,}"
         )
+        if checkpoint:
+            view.recall(*([row for row in read_metrics(rows) if row["t"] <= checkpoint.t] for rows in _records(run)))
         try:
             finished = _go_on(config, run, checkpoint, bind, interrupt, view)
         except Exception:

@@ -23,7 +23,7 @@ from dpsr_apex.processes.lock import wait_until_free
 from dpsr_apex.run.checkpoint import has_checkpoint
 from dpsr_apex.run.children import Child
 from dpsr_apex.run.interrupt import Interrupt
-from dpsr_apex.run.metrics import Row, read_metrics
+from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.addresses import host_of, is_loopback, port_of, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
@@ -79,7 +79,6 @@ class Supervisor:
         self._era: int | None = None  # which life of the replay `_noted` counts the notes of
         self._noted = 0
         self._evaluations = len(read_metrics(run.evaluations))
-        self._row_t = -1
         self._watch = Watch()
 
     def run(self, interrupt: Interrupt) -> bool:
@@ -236,23 +235,17 @@ class Supervisor:
             if number > self._noted:
                 self._noted = number
                 self._view.note(text)
-        if self._stats["row"]:
-            self._show_row(self._stats["row"])
-        self._view.advance(self._stats["t"])
-
-    def _show_row(self, row: Row) -> None:
-        if row["t"] != self._row_t:
-            self._row_t = row["t"]
-            self._view.update(row)
+        self._view.show(self._stats)
 
     def _show_last_row(self) -> None:
         """The replay writes it when it has sent everybody home, and answers no more."""
         if rows := read_metrics(self._run.metrics):
-            self._show_row(rows[-1])
+            self._view.update(rows[-1])
 
     def _show_evaluations(self) -> None:
         rows = read_metrics(self._run.evaluations)
         for row in rows[self._evaluations :]:
+            self._view.evaluated(row)
             self._view.note(f"evaluation at t = {row['t']:,}: mean {row['mean']:.1f} over {row['games']} games")
         self._evaluations = len(rows)
 

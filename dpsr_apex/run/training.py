@@ -102,6 +102,7 @@ class Training:
         row = evaluation.row()
         self._journal.diary.evaluation_mean = row["mean"]
         self._journal.guard(lambda: append_row(self._run.evaluations, row))
+        self._view.evaluated(row)
         self._say(evaluation.summary())
 
     def _log(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from typing import Any
@@ -8,30 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpsr_apex.live.view import LiveView
-
-ROW: dict[str, Any] = {
-    "t": 240_000,
-    "episodes": 720,
-    "return_mean": 19.94,
-    "return_best": 34.0,
-    "epsilon": 0.02,
-    "fill": 1.0,
-    "stored": 50_000,
-    "rounds_opened": 20,
-    "rounds_closed": 19,
-    "rounds_expired": 1,
-    "recycled": 300,
-    "loss": 0.01234,
-    "mean_q": 1.5,
-    "evaluation_mean": 21.25,
-    "steps_per_second": 1234.5,
-    "updates_per_second": 308.2,
-}
+from dpsr_apex.live.view import LiveView, Speeds
+from tests.unit.live.examples import ROW, STATS
 
 
-def terminal(width: int = 80) -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=width, height=24, _environ={"TERM": "xterm"})
+def terminal(width: int = 110, height: int = 38) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width, height=height, _environ={"TERM": "xterm"})
 
 
 def plain() -> Console:
@@ -39,75 +22,104 @@ def plain() -> Console:
 
 
 def shown(console: Console) -> str:
+    """All that was printed, without colours and movements."""
     assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
 
 
-def last_panel(console: Console) -> str:
+def last_screen(console: Console) -> str:
     text = shown(console)
-    return text[text.rindex("╭") : text.rindex("╯")]
+    return text[text.rindex("╭─ title") :]
 
 
-def test_the_panel_shows_every_figure_at_80_columns() -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Its only item is the time."""
+    now = [0.0]
+    monkeypatch.setattr("dpsr_apex.live.view.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_a_row_and_stats_are_on_one_screen() -> None:
     console = terminal()
-    with LiveView(1_000_000, console, "breakout · dpsr") as view:
-        view.update(ROW)
-    panel = last_panel(console)
-    for figure in ("240,000 / 1,000,000", "24.0%", "0:10:16 left", "19.9 mean", "34 best", "0.02", "100% full"):
-        assert figure in panel
-    for figure in ("20 opened · 19 closed · 1 expired", "0.0123", "21.2", "1,234", "308", "300", "breakout · dpsr"):
-        assert figure in panel
-    assert "…" not in panel
+    with LiveView(1_000_000, console, "title") as view:
+        view.show(STATS | {"row": ROW})
+    for figure in ("240,000 / 1,000,000", "mean 19.9", "actor-1 at far", "43% of the time", "20 rounds opened"):
+        assert figure in last_screen(console)
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_run_that_has_nothing_to_show_yet(width: int) -> None:
-    console = terminal(width)
-    with LiveView(1_000, console) as view:
-        view.update({"t": 0, "return_mean": None, "loss": None})
-    assert "return" in last_panel(console)
-
-
-def test_the_sparkline_rises_with_the_returns() -> None:
+def test_the_clock_moves_between_rows(clock: list[float]) -> None:
     console = terminal()
     with LiveView(1_000, console) as view:
-        for t in range(1, 9):
-            view.update({"t": t, "return_mean": float(t)})
-        view.update({"t": 9, "return_mean": None})
-    assert "▁▂▃▄▅▆▇█" in last_panel(console)
-
-
-def test_equal_returns_make_a_flat_sparkline() -> None:
-    console = terminal()
-    with LiveView(1_000, console) as view:
-        for t in range(3):
-            view.update({"t": t, "return_mean": 5.0})
-    assert "▁▁▁" in last_panel(console)
-
-
-def test_the_clock_moves_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("dpsr_apex.live.view.time.monotonic", lambda: now)
-    console = terminal()
-    with LiveView(1_000, console) as view:
-        now = 0.1
+        clock[0] = 0.1
         view.advance(50)
         assert "50 / 1,000" not in shown(console)
-        now = 1.0
+        clock[0] = 1_000.0
         view.advance(60)
         assert "60 / 1,000" in shown(console)
+
+
+def test_a_slow_terminal_is_drawn_less_often(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    console = terminal()
+    seconds = iter([0.0, 0.5, *[1.0] * 100])  # when the first drawing begins and ends
+    monkeypatch.setattr("dpsr_apex.live.view.time.perf_counter", lambda: next(seconds))
+    with LiveView(1_000, console) as view:
+        clock[0] = 49.0  # 0.5 s of drawing are 1 % of 50 s
+        view.advance(50)
+        assert "50 / 1,000" not in shown(console)
+        clock[0] = 51.0
+        view.advance(60)
+        assert "60 / 1,000" in shown(console)
+
+
+def test_a_clock_that_is_ahead_of_the_newest_row_does_not_go_back(clock: list[float]) -> None:
+    console = terminal()
+    with LiveView(1_000_000, console, "title") as view:
+        clock[0] = 1_000.0
+        view.show(STATS | {"row": ROW, "t": 240_123})
+        assert "240,123 / 1,000,000" in shown(console)
+        assert "240,000 / 1,000,000" not in shown(console)
+
+
+def test_the_curve_of_a_run_that_continues_has_its_history() -> None:
+    console = terminal()
+    with LiveView(1_000, console, "title") as view:
+        view.recall([{"t": t, "return_mean": -123.0 if t == 10 else 1.0} for t in (10, 20)], [{"t": 20, "mean": 456.0}])
+        view.update({"t": 30, "return_mean": 2.0})
+    assert "-123" in last_screen(console)
+    assert "456" in last_screen(console)
+
+
+def test_a_run_that_goes_back_takes_back_its_curve() -> None:
+    console = terminal()
+    with LiveView(1_000, console, "title") as view:
+        for t, value in ((10, 1.0), (20, -123.0), (15, 2.0)):
+            view.update({"t": t, "return_mean": value})
+    assert "-123" not in last_screen(console)
+
+
+def test_a_very_long_curve_stays_within_bounds() -> None:
+    console = terminal()
+    with LiveView(100_000, console, "title") as view:
+        view.recall([{"t": t, "return_mean": float(t)} for t in range(1, 20_001)], [])
+    assert "20,000" in last_screen(console) or "19,99" in last_screen(console)
 
 
 def test_without_a_terminal_a_row_is_one_line() -> None:
     console = plain()
     with LiveView(1_000_000, console) as view:
+        view.recall([{"t": 500, "epsilon": 1.0}], [])
+        view.update({"t": 1_000, "epsilon": 0.99})
         view.update({"t": 1_000, "epsilon": 0.99})
         view.advance(1_500)
-        view.update(ROW)
+        view.show(STATS | {"row": ROW})
+        view.show(STATS | {"row": ROW})
     first, second = shown(console).splitlines()
     assert first.startswith("t 1,000/1,000,000 | return - best - | epsilon 0.99")
     assert "return 19.9 best 34 | evaluation 21.2" in second
     assert "rounds 20 opened, 19 closed, 1 expired" in second
+    assert "1,234 steps/s | 308 updates/s" in second
+    assert second.endswith("0:10:16 left")
     assert second.isascii()
 
 
@@ -143,3 +155,38 @@ def test_a_reader_that_goes_away_does_not_end_the_run() -> None:
     with child:
         assert child.stderr.read() == b"went on"
     assert child.returncode == 0
+
+
+def actor(sent: int, name: str = "actor-0") -> dict[str, Any]:
+    return {"name": name, "sent": sent}
+
+
+def test_the_speed_of_an_actor_is_what_it_sent_over_the_time_between_its_words() -> None:
+    speeds = Speeds()
+    assert speeds.look([actor(0)], 0.0) == {}
+    assert speeds.look([actor(0)], 0.5) == {}
+    assert speeds.look([actor(100)], 1.0) == {"actor-0": 100.0}
+    assert speeds.look([actor(100)], 1.5) == {"actor-0": 100.0}  # it speaks once a second: nothing new yet
+    assert speeds.look([actor(500)], 2.0) == {"actor-0": 250.0}
+
+
+def test_an_actor_that_stands_still_becomes_slower() -> None:
+    speeds = Speeds()
+    speeds.look([actor(0)], 0.0)
+    speeds.look([actor(100)], 1.0)
+    assert speeds.look([actor(100)], 10.0) == {"actor-0": 10.0}
+
+
+def test_only_the_last_seconds_count() -> None:
+    speeds = Speeds()
+    for second in range(100):
+        found = speeds.look([actor(second**2)], float(second))
+    assert found["actor-0"] == pytest.approx((99**2 - 89**2) / 10)
+
+
+def test_an_actor_that_was_started_again_begins_anew_and_one_that_is_gone_is_forgotten() -> None:
+    speeds = Speeds()
+    speeds.look([actor(0), actor(0, "actor-1")], 0.0)
+    assert speeds.look([actor(900), actor(10, "actor-1")], 1.0) == {"actor-0": 900.0, "actor-1": 10.0}
+    assert speeds.look([actor(5)], 2.0) == {}
+    assert speeds.look([actor(25)], 4.0) == {"actor-0": 10.0}
