@@ -27,7 +27,8 @@ from dpsr_apex.live.panels import (
 TWO_COLUMNS = 80  # at least so broad
 NARROWEST = 30  # for more than one line without a frame
 BROADEST = 132  # figures that are far apart are hard to read
-HIGHEST = 32  # lines below the head
+TALL = 26  # lines below the head, from which on the curve is as broad as the screen
+HIGHEST_CURVE = 16  # lines
 EDGES = 2  # lines of a frame
 SIDES = 4  # columns of a frame, with the blanks inside
 FRAME, TITLE = "bright_black", "bold cyan"
@@ -59,9 +60,19 @@ def _body(known: Known, width: int, height: int) -> list[Text]:
     if width < TWO_COLUMNS:
         sections = [returns(known), learner(known), actors(known), replay(known), *recycled, rate_limiter(known)]
         return _column(sections, width, min(height, _wanted(sections)))
-    left = [returns(known), replay(known)]
-    right = [actors(known), learner(known), *recycled, rate_limiter(known)]
-    height = min(height, HIGHEST, max(map(_wanted, (left, right))))
+    if height < TALL:
+        left = [returns(known), replay(known)]
+        right = [actors(known), learner(known), *recycled, rate_limiter(known)]
+        return _side_by_side(left, right, width, height)
+    top = returns(known)
+    left, right = [replay(known), rate_limiter(known)], [actors(known), learner(known), *recycled]
+    below = _side_by_side(left, right, width, height - top.wanted - EDGES)
+    return [*_column([top], width, min(height - len(below), HIGHEST_CURVE)), *below]
+
+
+def _side_by_side(left: Sequence[Section], right: Sequence[Section], width: int, height: int) -> list[Text]:
+    """Two columns, no higher than one of them wants to be."""
+    height = min(height, max(map(_wanted, (left, right))))
     half = width // 2
     columns = _column(left, half, height), _column(right, width - half, height)
     return [Text.assemble(*pair) for pair in zip(*columns, strict=False)]

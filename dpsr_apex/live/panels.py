@@ -18,7 +18,7 @@ from dpsr_apex.live.plots import BAR_STYLE, CURVE_STYLE, MARK, MARK_STYLE, QUIET
 
 WARNING = "yellow"
 SILENCE = 3.0  # seconds; a member says something every second
-LABEL = 9  # columns of what stands before the figures
+LABEL = 10  # columns of what stands before the figures
 ROOMY = 46  # columns, from which on units are written out
 CURVE_LINES = 9  # that the returns take unless there is room for more
 
@@ -111,8 +111,7 @@ def learner(known: Known) -> Section:
     waiting = report.get("waiting", row.get("learner_waiting"))
     lines = [
         _entry("updates", (number(row.get("updates_per_second")), "/s"), (whole(row.get("updates")), "in all")),
-        _entry("loss", (number(row.get("loss")), "")),
-        _entry("mean Q", (number(row.get("mean_q")), "")),
+        Text.assemble(_label("loss"), number(row.get("loss")), ("   mean Q ", QUIET), number(row.get("mean_q"))),
     ]
     if known.stats:
         lines.insert(1, _entry("waits", (share(waiting), "of the time")))
@@ -259,7 +258,7 @@ def _counts(row: Mapping[str, Any], of: str, *kinds: str) -> list[tuple[str, str
 
 def _entry(label: str, *figures: tuple[str, str]) -> Text:
     """A label and its figures, each with its unit behind it."""
-    parts: list[Text | str | tuple[str, str]] = [(f"{label:{LABEL - 1}} ", QUIET)]
+    parts: list[Text | str | tuple[str, str]] = [(f"{label:{LABEL - 2}}  ", QUIET)]
     for place, (figure, unit) in enumerate(figures):
         parts += [(" · ", QUIET)] * (place > 0) + [figure, (f" {unit}" if unit else "", QUIET)]
     return Text.assemble(*parts)

@@ -129,4 +129,4 @@ def test_nulls_are_dashes() -> None:
     run.row |= dict.fromkeys(("replaced_age_mean", "replaced_priority_mean", "loss", "recycled_gain"))
     text = text_of(run, 110, 34)
     assert "age –" in text
-    assert "loss     –" in text
+    assert "loss      –" in text
