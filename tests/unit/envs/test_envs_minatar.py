@@ -86,6 +86,7 @@ def test_every_moment_is_re_entered_with_all_that_follows_even_resets(game: str,
     twin.reset(seed=2)
     for moment in range(80):
         snapshot = env.snapshot()
+        list(follow(twin, 1 + moment % 40, seed=1_000 + moment))  # elsewhere, or it would be there already
         twin.restore(snapshot, NOTHING_SEEN)
         assert twin.snapshot() == snapshot
         assert list(follow(twin, 60, seed=moment)) == list(follow(env, 60, seed=moment))
@@ -97,6 +98,10 @@ def test_a_restored_game_holds_what_the_original_held(game: str) -> None:
     env, twin = MinAtar(game), MinAtar(game)
     env.reset(seed=1)
     list(follow(env, 77, seed=0))
+    # Nothing stays as a new game has it, so that nothing can be forgotten: play gets to few second waves and ends.
+    for name, value in vars(env._game).items():
+        if isinstance(value, int) and name != "ramping":  # which is an argument
+            setattr(env._game, name, type(value)(1 - value))
     twin.restore(env.snapshot(), NOTHING_SEEN)
     original, restored = (dict(vars(one._game)) for one in (env, twin))
     assert original.pop("random") is not restored.pop("random")
