@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
-from numpy.typing import NDArray
 
 from dpsr_apex.config import Config
 from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
-
-Row = Mapping[str, Any]
-Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+from dpsr_apex.run.series import Row, points, smoothed
 
 _RETURN, _EVALUATION, _LOSS, _EPSILON, _FILL = "#2166ac", "#d6604d", "#7a5195", "#888888", "#2a9d4e"
 
@@ -51,12 +47,12 @@ def draw_curve(rows: Sequence[Row], evaluations: Sequence[Row], path: Path, titl
 
 
 def _draw_returns(axes: Axes, rows: Sequence[Row]) -> None:
-    t, returns = _points(rows, "return_mean")
+    t, returns = points(rows, "return_mean")
     if len(t):
         axes.plot(
             t, returns, ".-", color=_RETURN, alpha=0.3, linewidth=1, markersize=3, label="training, each interval"
         )
-        axes.plot(t, _smoothed(returns), color=_RETURN, linewidth=2.2, label="training, smoothed")
+        axes.plot(t, smoothed(returns), color=_RETURN, linewidth=2.2, label="training, smoothed")
 
 
 def _draw_evaluations(axes: Axes, evaluations: Sequence[Row]) -> None:
@@ -87,8 +83,8 @@ def _draw_shares(axes: Axes, rows: Sequence[Row]) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylabel("share")
     axes.set_ylim(-0.03, 1.05)
-    axes.plot(*_points(rows, "epsilon"), color=_EPSILON, linewidth=1.6, label="exploration ε")
-    axes.plot(*_points(rows, "fill"), color=_FILL, linewidth=1.6, label="replay fill")
+    axes.plot(*points(rows, "epsilon"), color=_EPSILON, linewidth=1.6, label="exploration ε")
+    axes.plot(*points(rows, "fill"), color=_FILL, linewidth=1.6, label="replay fill")
     axes.plot([], [], color=_LOSS, linewidth=1.6, label="loss (right scale)")
     _add_legend(axes)
 
@@ -96,12 +92,12 @@ def _draw_shares(axes: Axes, rows: Sequence[Row]) -> None:
 def _draw_loss(axes: Axes, rows: Sequence[Row]) -> None:
     axes.spines[["top", "left"]].set_visible(False)
     axes.set_ylabel("loss (Huber)", color=_LOSS)
-    t, loss = _points(rows, "loss")
+    t, loss = points(rows, "loss")
     if not len(t):
         axes.set_yticks([])
         return
     axes.plot(t, loss, ".-", color=_LOSS, alpha=0.2, linewidth=0.8, markersize=2)
-    axes.plot(t, _smoothed(loss), color=_LOSS, linewidth=1.6)
+    axes.plot(t, smoothed(loss), color=_LOSS, linewidth=1.6)
     axes.set_ylim(0, max(1.2 * float(np.quantile(loss, 0.99)), 1e-9))  # one spike must not flatten the rest
 
 
@@ -112,20 +108,3 @@ def _add_legend(axes: Axes) -> None:
 def _tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-
-
-def _points(rows: Sequence[Row], name: str) -> Points:
-    """The clock and the value of each row that has one."""
-    known = [(row["t"], row[name]) for row in rows if row.get(name) is not None]
-    t, values = np.array(known, dtype=np.float64).reshape(-1, 2).T
-    return t, values
-
-
-def _smoothed(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Means over a centred window of a twentieth of all values, narrower at both ends."""
-    reach = len(values) // 40
-    sums = np.concatenate(([0.0], np.cumsum(values)))
-    middle = np.arange(len(values))
-    first, last = np.maximum(middle - reach, 0), np.minimum(middle + reach + 1, len(values))
-    means: NDArray[np.float64] = (sums[last] - sums[first]) / (last - first)
-    return means
