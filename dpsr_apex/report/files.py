@@ -1,0 +1,114 @@
+"""The CSV files beside the page: what the pictures and tables are made of, in full precision."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpsr_apex.report.comparison import Comparison
+from dpsr_apex.report.curves import DECILES
+from dpsr_apex.report.groups import Environment, Group
+from dpsr_apex.report.records import Row, RunRecord
+from dpsr_apex.report.tables import Table, recycling_totals, throughput_of
+
+_OF_REPLAY = (
+    *("age_mean", "priority_mean", "replaced_age_mean", "replaced_priority_mean", "recycled", "recycled_gain"),
+    *("rounds_opened", "rounds_closed", "rounds_expired", "answers_late"),
+    *("candidates_drawn", "candidates_applied", "candidates_stale", "candidates_lost"),
+)
+_DECILES = ("age_deciles", "priority_deciles")
+
+_CURVES = ("environment", "group", "seed", "kind", "t", "score")
+_FINAL = ("environment", "group", "n", "mean", "median", "least", "greatest", "scores")
+_STATISTICS = ("scope", "unit", "statistic", "of", "value", "low", "high")
+_THROUGHPUT = (
+    *("environment", "group", "runs", "elapsed_seconds"),
+    *("steps_per_second", "updates_per_second", "steps_per_update"),
+)
+_REPLAY = (
+    *("environment", "group", "seed", "t", *_OF_REPLAY),
+    *(f"{name}_{10 * decile}" for name in _DECILES for decile in range(DECILES)),
+)
+
+
+def write_csvs(
+    out: Path, environments: Sequence[Environment], comparisons: Sequence[Comparison], differences: Table | None
+) -> list[Path]:
+    """Write all of them; gives their paths."""
+    groups = [group for environment in environments for group in environment.groups]
+    tables: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
+        "curves.csv": (_CURVES, _curves(groups)),
+        "final.csv": (_FINAL, map(_final, groups)),
+        "statistics.csv": (_STATISTICS, _statistics(comparisons)),
+        "throughput.csv": (_THROUGHPUT, map(_throughput, groups)),
+        "replay.csv": (_REPLAY, _replay(groups)),
+        "recycling.csv": (("environment", "group", "counter", "sum"), _recycling(groups)),
+        "config_differences.csv": (differences.columns, differences.rows) if differences else (("setting",), ()),
+    }
+    return [_write(out / name, columns, rows) for name, (columns, rows) in tables.items()]
+
+
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([_harmless(cell) for cell in row] for row in rows)
+    return path
+
+
+def _harmless(cell: Any) -> Any:
+    """A spreadsheet takes text that begins with one of these for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
+
+
+def _curves(groups: Sequence[Group]) -> Iterable[Sequence[Any]]:
+    for group in groups:
+        for run in group.runs:
+            name = _name(group, run)
+            yield from ([*name, "evaluation", score.t, score.mean] for score in run.scores)
+            played = [row for row in run.rows if "return_mean" in row]
+            yield from ([*name, "training", row["t"], row["return_mean"]] for row in played)
+
+
+def _final(group: Group) -> Sequence[Any]:
+    scores = group.final_scores
+    figures = [scores.mean(), np.median(scores), scores.min(), scores.max()] if len(scores) else [""] * 4
+    return [group.environment, group.label, len(scores), *figures, " ".join(map(str, scores.tolist()))]
+
+
+def _statistics(comparisons: Sequence[Comparison]) -> Iterable[Sequence[Any]]:
+    for comparison in comparisons:
+        for label, estimate in comparison.means.items():
+            yield [comparison.scope, comparison.unit, "interquartile mean", label, *estimate]
+        for pair in comparison.improvements:
+            yield [comparison.scope, "share", "probability of improvement", f"{pair.x} > {pair.y}", *pair.estimate]
+
+
+def _throughput(group: Group) -> Sequence[Any]:
+    return [group.environment, group.label, len(group.runs), *throughput_of(group)]
+
+
+def _replay(groups: Sequence[Group]) -> Iterable[Sequence[Any]]:
+    for group in groups:
+        for run in group.runs:
+            for row in run.rows:
+                deciles = [value for name in _DECILES for value in _deciles(row, name)]
+                yield [*_name(group, run), row["t"], *(row.get(name) for name in _OF_REPLAY), *deciles]
+
+
+def _deciles(row: Row, name: str) -> Sequence[Any]:
+    values = row.get(name, [])
+    return values if len(values) == DECILES else [None] * DECILES
+
+
+def _recycling(groups: Sequence[Group]) -> Iterable[Sequence[Any]]:
+    for group in groups:
+        yield from ([group.environment, group.label, *item] for item in recycling_totals(group).items())
+
+
+def _name(group: Group, run: RunRecord) -> list[Any]:
+    return [group.environment, group.label, run.config.run.seed]

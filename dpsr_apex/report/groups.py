@@ -1,0 +1,151 @@
+"""Which runs are replications of each other: grouped by environment, and within it by all settings but the seed.
+
+Only sorting and naming here; nothing is computed from what the runs achieved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsr_apex.config import settings
+from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.report.records import RunRecord
+
+SEED: Final = "run.seed"
+METHOD: Final = "replay.method"
+METHODS: Final = ("dpsr", "double", "per", "per_rank", "uniform")  # in the order in which they are listed
+
+# The paper's symbols, where a setting has one; for all others the last word of the key serves.
+SYMBOLS: Final = {
+    "replay.capacity": "N",
+    "replay.sampling_exponent": "α",
+    "replay.bias_annealing": "β",
+    "replay.replacing_exponent": "γ",
+    "replay.replace_candidates": "C_c",
+    "replay.recycle_candidates": "C_r",
+    "replay.recycle_period": "F_r",
+    "replay.recycle_at_max_priority": "M",
+    "actor.exploration": "ε",
+    "learner.batch_size": "k",
+    "learner.learning_rate": "η",
+    "learner.steps_per_update": "F_s",
+    "learner.target_period": "F_t",
+    "run.total_steps": "T",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but the seed; `label` tells them from the others in their environment."""
+
+    environment: str
+    label: str
+    method: str
+    settings: dict[str, str]  # as text, by dotted key, without the seed
+    runs: Sequence[RunRecord]
+    copies: Sequence[RunRecord]  # of one of the runs, step by step: they replicate nothing
+
+    @property
+    def final_scores(self) -> NDArray[np.float64]:
+        """One score for each finished run."""
+        return np.array([run.final_score for run in self.runs if run.final_score is not None], dtype=np.float64)
+
+    @property
+    def recycles(self) -> bool:
+        """Whether these runs have recycling rounds."""
+        return self.runs[0].config.replay.recycles
+
+
+@dataclass(frozen=True)
+class Environment:
+    """All groups of one environment; `env_name` is the one of the config."""
+
+    name: str
+    env_name: str
+    groups: Sequence[Group]
+
+
+def group_runs(records: Iterable[RunRecord]) -> list[Environment]:
+    """The runs by environment and group, in a lasting order."""
+    by_environment: dict[str, dict[str, list[RunRecord]]] = {}
+    for record in records:
+        texts = _texts(record)
+        groups = by_environment.setdefault(_environment_name(record), {})
+        groups.setdefault(json.dumps(texts), []).append(record)
+    return [_environment(name, list(groups.values())) for name, groups in sorted(by_environment.items())]
+
+
+def differing_keys(groups: Sequence[Group]) -> list[str]:
+    """The settings in which these groups are not all alike, in the config's order."""
+    return _differing([group.settings for group in groups])
+
+
+def show_setting(value: Any) -> str:
+    """A setting for a person to read."""
+    if isinstance(value, Schedule):
+        if value == constant(value.start):
+            return _exact(value.start)
+        over = "" if value.over == 1 else f" over {_exact(value.over)} T"
+        return f"{_exact(value.start)} → {_exact(value.end)}{over}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {show_setting(item)}" for key, item in value.items()) or "–"
+    if isinstance(value, list | tuple):
+        return " × ".join(map(show_setting, value))
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else _exact(value) if isinstance(value, float) else str(value)
+
+
+def _exact(number: float) -> str:
+    """As short as possible, and different for numbers that are."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
+
+
+def _texts(record: RunRecord) -> dict[str, str]:
+    return {key: show_setting(value) for key, value in settings(record.config).items() if key != SEED}
+
+
+def _environment_name(record: RunRecord) -> str:
+    env = record.config.env
+    return f"{env.name} ({show_setting(env.arguments)})" if env.arguments else env.name
+
+
+def _environment(name: str, groups: Sequence[Sequence[RunRecord]]) -> Environment:
+    all_texts = [_texts(runs[0]) for runs in groups]
+    made = []
+    for runs, texts in zip(groups, all_texts, strict=True):
+        rivals = [other for other in all_texts if other[METHOD] == texts[METHOD]]
+        made.append(_group(name, runs, texts, _differing(rivals)))
+    made.sort(key=lambda group: (METHODS.index(group.method), group.label))
+    return Environment(name, groups[0][0].config.env.name, made)
+
+
+def _group(environment: str, runs: Sequence[RunRecord], texts: dict[str, str], told_by: Sequence[str]) -> Group:
+    method = texts[METHOD]
+    details = ", ".join(f"{SYMBOLS.get(key, key.split('.')[1])} {texts[key]}" for key in told_by)
+    label = f"{method} · {details}" if details else method
+    originals: dict[str, RunRecord] = {}
+    ordered = sorted(runs, key=lambda run: (run.config.run.seed, str(run.path)))
+    copies = [run for run in ordered if originals.setdefault(_course(run), run) is not run]
+    return Group(environment, label, method, texts, list(originals.values()), copies)
+
+
+def _course(run: RunRecord) -> str:
+    """What a run did, but for the clock on the wall: equal for two runs of one seed in a single process."""
+    if not run.rows and not run.scores:
+        return str(run.path)
+    returns = [(row["t"], row.get("return_mean")) for row in run.rows]
+    return json.dumps([run.config.run.seed, returns, list(run.scores)])
+
+
+def _differing(texts: Sequence[dict[str, str]]) -> list[str]:
+    return [key for key in texts[0] if len({other[key] for other in texts}) > 1]

@@ -1,0 +1,178 @@
+"""The page itself: HTML that needs nothing but itself. It writes words and pictures, and computes nothing.
+
+Whatever comes from a run or a path is text and is escaped: a run directory may have been made by anybody.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from dpsr_apex.report.chapters import Chapter, Section
+from dpsr_apex.report.pictures import Picture
+from dpsr_apex.report.tables import Table
+
+_CSS = Path(__file__).with_name("page.css")
+
+_READING = (
+    "The interquartile mean (IQM) is the mean of the middle half of the scores: it is moved less by a single odd seed "
+    "than the mean, and uses more of the scores than the median. With fewer than four scores it is the mean.",
+    "Intervals are 95% bootstrap intervals: seeds are drawn again, within each environment, 5,000 times for a figure "
+    "and 1,000 times for a curve. With few seeds they are too narrow, and with one there is none.",
+    "The probability of improvement is the share of pairs of seeds, one of each group, in which the first scores "
+    "higher; a tie counts one half. Over several environments it is the mean of theirs. An interval from 1 to 1 says "
+    "that every seed of the one scored higher than every seed of the other, and not that the next seed will.",
+    "Only finished runs count in final figures. A run that failed or is still going on is in the curves as far as it "
+    "came; where it ends, the curve goes on with the seeds that remain.",
+)
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run in the list of runs: where it is as seen from the page, and what is said about it."""
+
+    href: str  # relative
+    shown: str
+    cells: Sequence[str]  # environment, group, seed, state, note, last evaluation
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything that the page says."""
+
+    title: str
+    summary: Sequence[tuple[str, Sequence[str]]]  # a heading, or "", and sentences
+    facts: Mapping[str, str]
+    made: str  # when, and with what
+    chapters: Sequence[Chapter]
+    differences: Table | None
+    runs: Sequence[RunLine]
+    unreadable: Sequence[tuple[str, str]]  # path and reason
+    files: Sequence[str]
+
+
+def render(page: Page) -> str:
+    """The whole page as HTML."""
+    chapters = [(f"chapter{number}", chapter) for number, chapter in enumerate(page.chapters)]
+    links = [*((name, chapter.title) for name, chapter in chapters), ("settings", "Settings"), ("runs", "Runs")]
+    body = [
+        _header(page, [*links, ("reading", "How to read this")]),
+        *(_chapter(name, chapter) for name, chapter in chapters),
+        _settings(page.differences),
+        _runs(page),
+        _reading(page.files, page.made),
+    ]
+    return _document(page.title, "\n".join(body))
+
+
+def _document(title: str, body: str) -> str:
+    return (
+        "<!DOCTYPE html>\n"
+        '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="generator" content="dpsr-apex report">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{_CSS.read_text(encoding='utf-8')}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _header(page: Page, links: Sequence[tuple[str, str]]) -> str:
+    facts = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in page.facts.items())
+    said = "".join(_said(heading, sentences) for heading, sentences in page.summary)
+    contents = "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title in links)
+    return (
+        f"<header>\n<h1>{escape(page.title)}</h1>\n"
+        f'<section class="summary" aria-label="Summary">{said}</section>\n'
+        f'<dl class="facts">{facts}</dl>\n'
+        f'<nav aria-label="Contents"><ul>{contents}</ul></nav>\n</header>'
+    )
+
+
+def _said(heading: str, sentences: Sequence[str]) -> str:
+    if not heading:
+        return "".join(_paragraphs(sentences))
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f'<p class="heading">{escape(heading)}</p><ul>{items}</ul>'
+
+
+def _chapter(name: str, chapter: Chapter) -> str:
+    sections = "\n".join(map(_section, chapter.sections))
+    return f'<section id="{name}">\n<h2>{escape(chapter.title)}</h2>\n{sections}\n</section>'
+
+
+def _section(section: Section) -> str:
+    parts = [f"<h3>{escape(section.title)}</h3>", *_paragraphs(section.notes)]
+    if section.pictures:
+        parts.append(f'<div class="figures">{"".join(map(_figure, section.pictures))}</div>')
+    if section.tables:
+        parts.append(f'<div class="tables">{"".join(map(_table, section.tables))}</div>')
+    return "\n".join(parts)
+
+
+def _figure(picture: Picture) -> str:
+    content = base64.b64encode(picture.svg().encode()).decode()
+    width, height = picture.figure.get_size_inches() * 100
+    return (
+        f'<figure><img src="data:image/svg+xml;base64,{content}" width="{width:.0f}" height="{height:.0f}" '
+        f'alt="{escape(picture.alt)}"><figcaption>{escape(picture.caption)}</figcaption></figure>'
+    )
+
+
+def _table(table: Table) -> str:
+    rows = [_row(row) for row in table.rows]
+    return _scrolling(table.caption, table.columns, rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    first, *others = map(escape, cells)
+    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>'
+
+
+def _scrolling(caption: str, columns: Iterable[str], rows: Sequence[str]) -> str:
+    heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _settings(differences: Table | None) -> str:
+    same = "<p>All runs have the same settings but for the seed.</p>"
+    return f'<section id="settings">\n<h2>Settings</h2>\n{_table(differences) if differences else same}\n</section>'
+
+
+def _runs(page: Page) -> str:
+    columns = ("run", "environment", "group", "seed", "state", "", "last evaluation")
+    parts = ['<section id="runs">', "<h2>Runs</h2>"]
+    if page.runs:
+        parts.append(_scrolling("Every run and how far it came", columns, [_run_row(run) for run in page.runs]))
+    if page.unreadable:
+        reasons = [_row([path, reason]).replace("<td>", '<td class="note">') for path, reason in page.unreadable]
+        parts.append(_scrolling("Could not be read, and are in nothing above", ("run", "why"), reasons))
+    return "\n".join([*parts, "</section>"])
+
+
+def _run_row(run: RunLine) -> str:
+    environment, group, seed, state, note, last = map(escape, run.cells)
+    return (
+        f'<tr><th scope="row"><a href="{escape(quote(run.href))}/">{escape(run.shown)}</a></th>'
+        f'<td class="text">{environment}</td><td class="text">{group}</td><td>{seed}</td>'
+        f'<td class="state {state}">{state}</td><td class="note">{note}</td><td>{last}</td></tr>'
+    )
+
+
+def _reading(files: Sequence[str], made: str) -> str:
+    links = ", ".join(f'<a href="{escape(quote(name))}">{escape(name)}</a>' for name in files)
+    parts = ['<section id="reading">', "<h2>How to read this</h2>", *_paragraphs(_READING)]
+    parts.append(f"<p>The same as files, beside this page: {links}; every picture is there as PNG.</p>")
+    return "\n".join([*parts, f'<p class="soft">{escape(made)}</p>', "</section>"])
+
+
+def _paragraphs(sentences: Iterable[str]) -> list[str]:
+    return [f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence]
