@@ -1,6 +1,7 @@
 """The screen: which sections there is room for, their frames, and one or two columns of them.
 
-It knows nothing of runs. What comes out is never broader or higher than it was told.
+What comes out is never broader or higher than the terminal; what there is no room for is left out, the least important
+first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dpsr_apex.live.panels import (
 )
 
 TWO_COLUMNS = 80  # at least so broad
-NARROWEST = 30  # for more than one line without a frame
+NARROWEST = 30  # below that there is one line, without a frame
 BROADEST = 132  # figures that are far apart are hard to read
 TALL = 26  # lines below the head, from which on the curve is as broad as the screen
 HIGHEST_CURVE = 16  # lines
@@ -35,24 +36,46 @@ FRAME, TITLE = "bright_black", "bold cyan"
 
 
 class Screen:
-    """Lines that are what they are: nothing wraps and nothing is measured again."""
+    """All that is known of a run. What is below its head is composed anew only after `renew`, or for another size."""
 
-    def __init__(self, lines: Sequence[Text]) -> None:
-        self.lines = lines
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._size = (0, 0)
+        self._body: list[Segment] = []
+
+    def renew(self) -> None:
+        """More is known than the clock."""
+        self._size = (0, 0)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self.lines:
-            yield from line.render(console)
-            yield Segment.line()
+        width, height = console.size
+        height -= max(height // 10, 1)  # the last notes stay in sight above it
+        if self._size != (width, height):
+            self._size = (width, height)
+            self._body = list(_rendered(body(self._known, width, height), console))
+        yield from _rendered(head(self._known, width, height), console)
+        yield from self._body
 
 
-def screen(known: Known, width: int, height: int) -> Screen:
-    """Everything that is known, in at most so many columns and lines."""
+def head(known: Known, width: int, height: int) -> list[Text]:
+    """Which run it is, and how far; in at most so many columns and lines."""
     width = min(width, BROADEST)
     if height < 1 + EDGES or width < NARROWEST:
-        return Screen([_cut(progress(known, width), width)][:height])
-    head = _framed(Text(known.title, TITLE), age_of_run(known), [progress(known, width - SIDES)], width, 1)
-    return Screen([*head, *_body(known, width, height - len(head))])
+        return [_cut(progress(known, width), width)][:height]
+    return _framed(Text(known.title, TITLE), age_of_run(known), [progress(known, width - SIDES)], width, 1)
+
+
+def body(known: Known, width: int, height: int) -> list[Text]:
+    """All else that there is room for below the head of the same screen."""
+    width = min(width, BROADEST)
+    return _body(known, width, height - 1 - EDGES) if width >= NARROWEST else []
+
+
+def _rendered(lines: Iterable[Text], console: Console) -> Iterator[Segment]:
+    """Nothing wraps and nothing is measured again."""
+    for line in lines:
+        yield from line.render(console)
+        yield Segment.line()
 
 
 def _body(known: Known, width: int, height: int) -> list[Text]:

@@ -195,7 +195,7 @@ def _actor_table(known: Known, shown: Sequence[Mapping[str, Any]], width: int) -
     speeds = known.speeds | own_speed
     cells = [("steps/s", "ε", "heard")]
     cells += [
-        (number(speeds.get(actor["name"])), _epsilon(actor.get("epsilon")), _heard(actor["heard_seconds_ago"]))
+        (_steps(speeds.get(actor["name"])), _epsilon(actor.get("epsilon")), _heard(actor["heard_seconds_ago"]))
         for actor in shown
     ]
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
@@ -218,6 +218,10 @@ def _health(actor: Mapping[str, Any]) -> str:
     return CURVE_STYLE if actor["heard_seconds_ago"] <= SILENCE else WARNING
 
 
+def _steps(per_second: float | None) -> str:
+    return number(per_second if per_second is None or per_second < 10 else round(per_second))
+
+
 def _heard(seconds: float) -> str:
     return "now" if seconds < 1.5 else f"{seconds:.0f} s ago"
 
@@ -236,7 +240,8 @@ def _distribution(row: Mapping[str, Any], what: str, width: int, bars: int) -> L
     drawn = histogram(found["counts"], width - LABEL, bars)
     names = [_label(what), *[_label("")] * (bars - 1)]
     low, high = short(found["edges"][0]), short(found["edges"][-1])
-    middle = f"mean {mean}"
+    scale = ", log scale" if what == "priority" and width >= ROOMY else ""
+    middle = f"mean {mean}{scale}"
     axis = f"{low}{middle:^{max(len(drawn[0]) - len(low) - len(high), len(middle) + 2)}}{high}"
     lines = [Text.assemble(name, (line, BAR_STYLE)) for name, line in zip(names, drawn, strict=True)]
     return [*lines, Text.assemble(_label(""), (axis, QUIET))]

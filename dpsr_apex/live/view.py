@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.live import Live
 
 from dpsr_apex.live.figures import Row, plain_line
-from dpsr_apex.live.layout import screen
+from dpsr_apex.live.layout import Screen
 from dpsr_apex.live.panels import Known
 from dpsr_apex.live.plots import Point
 
 REDRAW_SECONDS = 0.25
-DRAWING_SHARE = 0.01  # of the time, at most
+DRAWING_SHARE = 0.01  # of the processor's time, at most
 SPEED_SECONDS = 10.0  # over which an actor's speed is measured
 STILL_SECONDS = 3.0  # after which an actor that has said nothing new is slowing down
 MOST_POINTS = 4_000  # of the curve: more than any terminal has columns
@@ -43,6 +43,7 @@ class LiveView:
     def __init__(self, total_steps: int, console: Console | None = None, title: str = "") -> None:
         self._known = Known(title or "dpsr-apex", total_steps)
         self._console = console or LastingConsole()
+        self._screen = Screen(self._known)
         self._speeds = Speeds()
         self._heard = -1  # clock of the newest row
         self._due_at = -math.inf  # when it may be drawn again
@@ -79,6 +80,7 @@ class LiveView:
 
     def show(self, stats: Mapping[str, Any]) -> None:
         """Show what the head of a run of many processes says, its newest row included."""
+        self._screen.renew()
         self._known.stats = dict(stats)
         self._known.speeds = self._speeds.look(stats["actors"], time.monotonic())
         if stats["row"]:
@@ -111,6 +113,7 @@ class LiveView:
         """One more point; a run that has gone back to a checkpoint goes another way from there."""
         while points and points[-1][0] >= t:
             points.pop()
+        self._screen.renew()
         if value is not None:
             points.append((t, value))
         if len(points) > MOST_POINTS:
@@ -128,11 +131,9 @@ class LiveView:
 
     def _draw(self) -> None:
         if self._live:
-            began = time.perf_counter()
-            width, height = self._console.size
-            # The last notes stay in sight above it.
-            self._live.update(screen(self._known, width, height - max(height // 10, 1)), refresh=True)
-            cost = time.perf_counter() - began
+            began = time.thread_time()
+            self._live.update(self._screen, refresh=True)
+            cost = time.thread_time() - began
             self._due_at = time.monotonic() + max(REDRAW_SECONDS, cost / DRAWING_SHARE)
 
 

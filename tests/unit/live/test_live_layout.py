@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from rich.cells import cell_len
 
-from dpsr_apex.live.layout import screen
+from dpsr_apex.live.layout import body, head
 from dpsr_apex.live.panels import Known
 from tests.unit.live.examples import ROW, stats_of
 
@@ -22,7 +22,7 @@ def known(actors: int = 0) -> Known:
 
 
 def lines_of(run: Known, width: int, height: int) -> list[str]:
-    return [line.plain for line in screen(run, width, height).lines]
+    return [line.plain for line in [*head(run, width, height), *body(run, width, height)]]
 
 
 def text_of(run: Known, width: int, height: int) -> str:

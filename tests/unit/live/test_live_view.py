@@ -59,10 +59,10 @@ def test_the_clock_moves_between_rows(clock: list[float]) -> None:
         assert "60 / 1,000" in shown(console)
 
 
-def test_a_slow_terminal_is_drawn_less_often(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_costly_to_draw_is_drawn_less_often(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     console = terminal()
     seconds = iter([0.0, 0.5, *[1.0] * 100])  # when the first drawing begins and ends
-    monkeypatch.setattr("dpsr_apex.live.view.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("dpsr_apex.live.view.time.thread_time", lambda: next(seconds))
     with LiveView(1_000, console) as view:
         clock[0] = 49.0  # 0.5 s of drawing are 1 % of 50 s
         view.advance(50)
