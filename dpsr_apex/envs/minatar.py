@@ -37,6 +37,7 @@ GAMES = {
 }
 MAX_STEPS = 2_500  # agent steps of one game
 
+_ACTION_NAMES = {"n": "none", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
 _CELL = 16  # pixels of a cell's edge in a picture
 _GROUND = (16, 18, 24)  # RGB
 _FIXED = ("action_map", "channels", "ramping", "random")  # of a game: what no step changes, and its generator
@@ -81,6 +82,7 @@ class MinAtar(gymnasium.Env[Planes, Any]):
         self._codec = SnapshotCodec(first)
         self.fingerprint = _fingerprint(self._changing, first)
         self._actions: list[int] = self._player.minimal_action_set()
+        self.action_names = [_ACTION_NAMES[self._game.action_map[action]] for action in self._actions]
         height, width, planes = self._player.state_shape()
         self._colours = _distinct_colours(planes)
         self.observation_space = spaces.Box(0, 255, (planes, height, width), np.uint8)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.config import Config
@@ -171,14 +172,16 @@ def _tell_moment(
     q_values: NDArray[np.float32],
     player: Policy,
 ) -> None:
-    console = Console(highlight=False)
-    origin = f"recycled with a gain of {signed(moment.gain)}" if moment.recycled else "as an actor sent it"
+    console = Console(highlight=False, markup=False)
+    did = f"{action_name(env, moment.action)}, reward {moment.reward:g}"
+    if moment.recycled:
+        did += f", recycled with a gain of {signed(moment.gain)}"
     chosen = int(q_values.argmax())
     choice = f"do {action_name(env, chosen)}{' again' if chosen == moment.action else ' instead'}"
     for line in (
         f"{opened.title} · t = {opened.checkpoint.t:,}",
-        f"transition {moment.identity}: priority {number(moment.priority)}, born at t = {moment.birth:,}, {origin}",
-        f"{'[red]' if proof.differs else '[green]'}{proof.text(action_name(env, moment.action))}[/]",
+        f"transition {moment.identity}: {did}, priority {number(moment.priority)}, born at t = {moment.birth:,}",
+        Text(proof.text(action_name(env, moment.action)), style="red" if proof.differs else "green"),
         f"played on with {player.name}, which would {choice}:",
     ):
         console.print(line, soft_wrap=True)
@@ -198,7 +201,7 @@ def _q_table(env: StackedEnv, q_values: NDArray[np.float32], stored: int) -> Tab
 
 
 def _tell_play(played: Played, video: Path | None) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     lives = f", {played.lives_lost} {'life' if played.lives_lost == 1 else 'lives'} lost" if played.lives_lost else ""
     ended = f", then {played.ended}" if played.ended else ", and the game goes on"
     console.print(f"{played.steps:,} steps: score {played.score:+g}{lives}{ended}", soft_wrap=True)

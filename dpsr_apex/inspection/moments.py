@@ -65,7 +65,7 @@ def choose_kinds(replay: DpsrReplay, count: int) -> list[Kind]:
         ("oldest survivors", "what was born first and is still here", (identities,)),
     )
     kinds = [Kind(name, meaning, moments_in(replay, np.lexsort(keys)[:count])) for name, meaning, keys in chosen]
-    meaning = "what re-entering a state with another action gained over what was stored there"
+    meaning = "what another action in the same state gained over what was stored"
     return [*kinds, Kind("greatest gain by recycling", meaning, moments_in(replay, best[:count]))]
 
 
@@ -106,7 +106,7 @@ def moments_in(replay: DpsrReplay, slots: Slots) -> list[Moment]:
 def action_name(env: StackedEnv | None, action: int) -> str:
     """What an action is called, by the environment's `action_names` where it has them, else by its number."""
     names = getattr(env.env, "action_names", None) if env else None
-    return str(names[action]) if names is not None and action < len(names) else str(action)
+    return str(names[action]) if names is not None and action < len(names) else f"action {action}"
 
 
 def number(value: float) -> str:

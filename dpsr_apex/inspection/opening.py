@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
 from dpsr_apex.inspection import InspectionError
-from dpsr_apex.processes.lock import wait_until_free
+from dpsr_apex.processes.lock import is_served
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.run.checkpoint import MANIFEST, Checkpoint, DamagedCheckpoint, list_checkpoints, load_checkpoint
 from dpsr_apex.run.commands import typed_command
@@ -54,14 +55,15 @@ def read_checkpoint(run: RunDirectory, chosen: Path | None = None) -> tuple[Path
     if chosen:
         return _checked(run, chosen), load_checkpoint(chosen)
     for _ in range(TRIES):
-        before = list_checkpoints(run.checkpoints)
-        if not before:
+        there = _standing(run)
+        if not there:
             raise InspectionError(_nothing_yet(run))
+        newest = list(there)[-1]
         try:
-            return before[-1], load_checkpoint(before[-1])
+            return newest, load_checkpoint(newest)
         except DamagedCheckpoint:
             # A run that goes on removes what is no longer among its newest, also while it is read here.
-            if list_checkpoints(run.checkpoints) == before:
+            if _standing(run) == there:
                 raise
     raise InspectionError(f"{run.path}: checkpoints are replaced faster than they can be read; try again")
 
@@ -75,11 +77,7 @@ def replay_of(config: Config, state: State) -> DpsrReplay:
 
 def seconds_behind(opened: Opened) -> float | None:
     """How old the checkpoint is, by the wall clock, while its run goes on; None for a run that does not."""
-    try:
-        goes_on = not wait_until_free(opened.run, given_up=lambda: True)
-    except OSError:  # the run of somebody who lets others read, and no more
-        goes_on = False
-    return max(time.time() - opened.saved_at, 0.0) if goes_on else None
+    return max(time.time() - opened.saved_at, 0.0) if is_served(opened.run) else None
 
 
 def pasteable(*words: str | Path) -> str:
@@ -91,6 +89,15 @@ def _checked(run: RunDirectory, chosen: Path) -> Path:
     if chosen.resolve().parent != run.checkpoints.resolve():
         raise InspectionError(f"{chosen} is not a checkpoint of this run: they are in {run.checkpoints}")
     return chosen
+
+
+def _standing(run: RunDirectory) -> dict[Path, int]:
+    """The checkpoints of now, the oldest first, each with what tells it from another of the same name."""
+    there: dict[Path, int] = {}
+    for path in list_checkpoints(run.checkpoints):
+        with suppress(FileNotFoundError):
+            there[path] = path.stat().st_ino
+    return there
 
 
 def _nothing_yet(run: RunDirectory) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
@@ -30,24 +31,25 @@ from dpsr_apex.inspection.sheet import draw_sheet, ensure_drawable
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.roles.build import build_env
 
-WIDTH = 100  # characters of a line where no terminal says otherwise
+WIDTH = 100  # characters at least: in a narrow terminal lines are broken, and no number is cut
 
 COLUMNS = ("identity", "priority", "age", "born at t", "action", "reward", "n", "end", "gain", "snapshot")
 
 
 def inspect_run(path: Path, count: int, sheet: Path | None, checkpoint: Path | None) -> int:
     """Print the transitions that stand out in a run's replay, and draw them into a sheet (by default in the run)."""
-    picture = sheet or path / "replay.png"
-    ensure_drawable(picture)
+    if sheet:
+        ensure_drawable(sheet)
     opened = open_run(path, checkpoint)
+    picture = sheet or path / "replay.png"
     console = _console()
-    for line in (head_line(opened), *summary_lines(opened.replay)):
+    for line in (head_line(opened) + _lateness(opened), *summary_lines(opened.replay)):
         _say(console, line)
     env, problem = _environment(opened)
     kinds = choose_kinds(opened.replay, count)
     for kind in kinds:
         if kind.moments:
-            _say(console, f"\n[bold]{kind.title}[/bold]  [dim]{kind.meaning}[/dim]")
+            console.print(Text.assemble("\n", (kind.title, "bold"), f"  {kind.meaning}"))
             console.print(moment_table(kind.moments, env))
     if env:
         draw_sheet(picture, head_line(opened), kinds, env)
@@ -60,12 +62,9 @@ def inspect_run(path: Path, count: int, sheet: Path | None, checkpoint: Path | N
 
 
 def head_line(opened: Opened) -> str:
-    """The run, its clock, how much is stored, and how far a run that goes on is ahead."""
+    """The run, the clock of its checkpoint, and how much is stored."""
     replay = opened.replay
-    stored = f"{replay.size:,} of {replay.config.capacity:,} stored"
-    behind = seconds_behind(opened)
-    late = "" if behind is None else f" · saved {_duration(behind)} ago, and the run goes on"
-    return f"{opened.title} · t = {replay.t:,} · {stored}{late}"
+    return f"{opened.title} · t = {replay.t:,} · {replay.size:,} of {replay.config.capacity:,} stored"
 
 
 def summary_lines(replay: DpsrReplay) -> list[str]:
@@ -87,11 +86,11 @@ def summary_lines(replay: DpsrReplay) -> list[str]:
 
 def moment_table(moments: Sequence[Moment], env: StackedEnv | None) -> Table:
     """One line for each transition."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
     for name in COLUMNS:
         table.add_column(name, justify="left" if name == "action" else "right", no_wrap=True)
     for moment in moments:
-        table.add_row(*_cells(moment, env), style="" if not moment.recycled else "cyan")
+        table.add_row(*_cells(moment, env), style="cyan" if moment.recycled else "")
     return table
 
 
@@ -130,12 +129,16 @@ def _environment(opened: Opened) -> tuple[StackedEnv | None, str]:
 
 
 def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDTH)
+    return Console(highlight=False, markup=False, width=max(Console().width, WIDTH))
 
 
 def _say(console: Console, line: str) -> None:
     console.print(line, soft_wrap=True)
+
+
+def _lateness(opened: Opened) -> str:
+    behind = seconds_behind(opened)
+    return "" if behind is None else f" · saved {_duration(behind)} ago, and the run goes on"
 
 
 def _duration(seconds: float) -> str:

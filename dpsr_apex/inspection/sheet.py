@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.inspection import InspectionError
 from dpsr_apex.inspection.moments import Kind, Moment, action_name, number, signed
@@ -33,7 +34,7 @@ ACROSS = 8  # transitions in a line
 
 _SIDE = 168  # pixels of a picture's edge: twice that of an Atari frame
 _GAP, _MARGIN = 14, 24
-_ACTION, _NOTES = 26, 62  # heights: the line between the two pictures, and what is told beneath them
+_ACTION, _NOTES = 26, 66  # heights: the line between the two pictures, and what is told beneath them
 _TITLE, _HEAD, _FOOT = 58, 64, 34
 _GAINED, _LOST = (22, 130, 72), (178, 60, 50)
 
@@ -112,16 +113,20 @@ def _card(moment: Moment, env: StackedEnv) -> Image.Image:
     steps = "" if moment.n_steps == 1 else f" … {moment.n_steps} steps"
     write(draw, (0, middle), f"↓ {action_name(env, moment.action)}{steps}", 12, bold=True, anchor="lm", width=118)
     write(draw, (_SIDE, middle), _outcome(moment), 12, INK if moment.reward else PALE, anchor="rm")
-    _write_notes(draw, moment, 2 * tall + _ACTION + 5)
+    _write_notes(draw, moment, env, 2 * tall + _ACTION + 5)
     return card
 
 
-def _write_notes(draw: ImageDraw.ImageDraw, moment: Moment, top: int) -> None:
+def _write_notes(draw: ImageDraw.ImageDraw, moment: Moment, env: StackedEnv, top: int) -> None:
     write(draw, (0, top), str(moment.identity), 12, bold=True, width=_SIDE)
     write(draw, (0, top + 17), f"p {number(moment.priority)}", 11, width=84)
     write(draw, (_SIDE, top + 17), f"age {moment.age:,}", 11, PALE, anchor="ra")
+    if not env.shows_pixels:
+        numbers = env.codec.inflate(moment.s_tm1[-1]).tolist()
+        write(draw, (0, top + 33), "s  " + "  ".join(f"{value:.2g}" for value in numbers), 10, PALE, width=_SIDE)
     if moment.recycled:
-        write(draw, (0, top + 33), f"gain {signed(moment.gain)}", 11, _GAINED if moment.gain > 0 else _LOST)
+        place = 0, top + (33 if env.shows_pixels else 47)
+        write(draw, place, f"gain {signed(moment.gain)}", 11, _GAINED if moment.gain > 0 else _LOST)
 
 
 def _outcome(moment: Moment) -> str:
@@ -146,12 +151,16 @@ def _re_entered(moment: Moment, env: StackedEnv) -> tuple[Picture, Picture] | No
     """What the environment draws of s and s'; None where it draws nothing, or has no way back or on."""
     if not env.reentrant or not moment.snapshot or moment.n_steps != 1:
         return None
-    env.restore(moment.snapshot, moment.s_tm1)
+    try:
+        env.restore(moment.snapshot, moment.s_tm1)
+    except DamagedSnapshot:
+        return None
     above = rendered(env)
+    if above is None:
+        return None
     env.step(moment.action)
     below = rendered(env)
-    if above is None or below is None:
-        return None
+    assert below is not None, "an environment that draws itself does so after every step"
     return _framed(fitted(above, _SIDE, _SIDE)), _framed(fitted(below, _SIDE, _SIDE))
 
 
