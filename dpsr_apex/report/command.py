@@ -23,7 +23,7 @@ from dpsr_apex import __version__
 from dpsr_apex.report.chapters import Chapter, common_chapter, environment_chapter
 from dpsr_apex.report.comparison import Comparison, conclusions, figures
 from dpsr_apex.report.files import write_csvs
-from dpsr_apex.report.groups import Environment, group_runs
+from dpsr_apex.report.groups import METHODS, Environment, group_runs
 from dpsr_apex.report.numbers import counted, duration, interval, plain
 from dpsr_apex.report.page import Page, RunLine, render
 from dpsr_apex.report.records import ReportError, RunRecord, Unreadable, find_runs, read_run
@@ -32,7 +32,7 @@ from dpsr_apex.report.tables import describe_run, differences_table, runs_of
 __all__ = ["ReportError", "report_runs"]
 
 SEED = 0  # of the bootstrap: a report made again has the same numbers
-_FEW = 2  # comparisons that are all spoken of at the top
+_FEW = 2  # up to so many comparisons, or runs that did not finish, are all spoken of at the top
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ def _write(folder: Path, material: _Material, chapters: Sequence[Chapter], progr
     comparisons = [chapter.comparison for chapter in chapters if chapter.comparison]
     differences = differences_table(material.environments)
     files = write_csvs(folder, material.environments, comparisons, differences)
+    root = _common_folder([*(record.path for record in material.records), *(path for path, _ in material.unreadable)])
     page = Page(
         title=_title(material.environments),
         summary=_summary(material, comparisons),
@@ -92,10 +93,10 @@ def _write(folder: Path, material: _Material, chapters: Sequence[Chapter], progr
         chapters=chapters,
         differences=differences,
         runs=[
-            RunLine(os.path.relpath(run.path, folder), str(run.path), describe_run(group, run))
+            RunLine(os.path.relpath(run.path, folder), _shown(run.path, root), describe_run(group, run))
             for group, run in runs_of(material.environments)
         ],
-        unreadable=[(str(path), reason) for path, reason in material.unreadable],
+        unreadable=[(_shown(path, root), reason) for path, reason in material.unreadable],
         files=[file.name for file in files],
     )
     path = folder / "index.html"
@@ -103,14 +104,20 @@ def _write(folder: Path, material: _Material, chapters: Sequence[Chapter], progr
     return path
 
 
+def _common_folder(paths: Sequence[Path]) -> str:
+    return os.path.commonpath([path.resolve().parent for path in paths])
+
+
+def _shown(path: Path, root: str) -> str:
+    return os.path.relpath(path.resolve(), root)
+
+
 def _title(environments: Sequence[Environment]) -> str:
     names = [environment.name for environment in environments]
     where = " and ".join(names) if len(names) <= 2 else f"{len(names)} environments"
-    labels = list(dict.fromkeys(group.label for environment in environments for group in environment.groups))
-    if len(labels) == 1:
-        return f"{labels[0]} in {where}"
-    who = f"{', '.join(labels[:-1])} and {labels[-1]}" if len(labels) <= 5 else f"{len(labels)} groups"
-    return f"{who} in {where}"
+    methods = list(dict.fromkeys(group.method for environment in environments for group in environment.groups))
+    *others, last = sorted(methods, key=METHODS.index)
+    return f"{', '.join(others)} and {last} in {where}" if others else f"{last} in {where}"
 
 
 def _summary(material: _Material, comparisons: Sequence[Comparison]) -> list[tuple[str, list[str]]]:
@@ -118,7 +125,7 @@ def _summary(material: _Material, comparisons: Sequence[Comparison]) -> list[tup
     common = [comparison for comparison in comparisons if comparison.is_common]
     spoken = comparisons if len(comparisons) <= _FEW else common
     said = [(f"{spoke.scope}, {spoke.unit}", [*figures(spoke), *conclusions(spoke)]) for spoke in spoken]
-    return [("", [_endings(material)]), *said]
+    return [("", [_endings(material), *_unfinished(material)]), *said]
 
 
 def _endings(material: _Material) -> str:
@@ -126,10 +133,18 @@ def _endings(material: _Material) -> str:
     if material.unreadable:
         endings["unreadable"] = len(material.unreadable)
     total = counted(endings.total(), "run")
-    if len(endings) == 1 and endings["finished"]:
-        return f"{total}, all finished."
+    if len(endings) == 1:
+        ending = next(iter(endings))
+        return f"{total}, {ending}." if endings.total() == 1 else f"{total}, all {ending}."
     said = ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
-    return f"{total}: {said}. Final figures are of the finished ones alone."
+    return f"{total}: {said}." + (" Final figures are of the finished ones alone." if endings["finished"] else "")
+
+
+def _unfinished(material: _Material) -> list[str]:
+    """What became of the runs that did not finish, where they are few."""
+    open_runs = [record for record in material.records if record.state.ending != "finished"]
+    said = [f"{record.path.resolve().name}: {record.state.ending}, {record.state.note}." for record in open_runs]
+    return said if len(said) <= _FEW else []
 
 
 def _facts(material: _Material) -> dict[str, str]:

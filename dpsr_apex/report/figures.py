@@ -12,7 +12,16 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
 from dpsr_apex.report.comparison import EVEN, Comparison
 from dpsr_apex.report.curves import Curve, Deciles
 from dpsr_apex.report.numbers import interval, plain, probability
-from dpsr_apex.report.pictures import Picture, count_transitions, drawing, legend_below, name_rows, tidy
+from dpsr_apex.report.pictures import (
+    Picture,
+    count_transitions,
+    drawing,
+    legend_below,
+    name_rows,
+    rows_height,
+    tidy,
+    wrapped,
+)
 from dpsr_apex.report.statistics import Estimate
 from dpsr_apex.report.style import INK, Style
 from dpsr_apex.run.series import Points
@@ -53,17 +62,22 @@ def draw_curves(name: str, environment: str, what: str, curves: Mapping[str, Cur
         axes.set_ylabel("points a game")
         legend_below(figure, axes)
     ends = ", ".join(f"{label} {plain(_last_known(curve.band.middle))}" for label, curve in curves.items())
-    caption = f"{what}: interquartile mean over seeds with its 95% interval. Thin lines are single seeds."
+    most_seeds = max(len(curve.seeds) for curve in curves.values())
+    caption = (
+        f"{what}: interquartile mean over seeds with its 95% interval." if most_seeds > 1 else f"{what}, one seed."
+    )
+    caption += " Thin lines are single seeds." if 1 < most_seeds <= FEW_SEEDS else ""
     return Picture(name, figure, caption, f"{what} in {environment} over transitions. At the end: {ends}.")
 
 
 def draw_means(name: str, comparison: Comparison, styles: Styles) -> Picture:
     """The interquartile mean of each group with its interval."""
-    with drawing(0.8 + 0.34 * len(comparison.means)) as figure:
+    names = [wrapped(label, f"(n = {comparison.seeds[label]})") for label in comparison.means]
+    with drawing(rows_height(names)) as figure:
         axes = figure.subplots()
         for row, (label, estimate) in enumerate(comparison.means.items()):
             _draw_interval(axes, row, estimate, styles[label])
-        name_rows(axes, [f"{label} (n = {comparison.seeds[label]})" for label in comparison.means])
+        name_rows(axes, names)
         axes.set_xlabel(f"interquartile mean, {comparison.unit}")
     said = "; ".join(_said(label, estimate) for label, estimate in comparison.means.items())
     caption = "Interquartile mean of the final evaluations of finished seeds, with its 95% bootstrap interval."
@@ -73,12 +87,13 @@ def draw_means(name: str, comparison: Comparison, styles: Styles) -> Picture:
 def draw_improvements(name: str, comparison: Comparison, styles: Styles) -> Picture:
     """How likely a run of one group scores higher than one of another."""
     shown = comparison.improvements[:MOST_PAIRS]
-    with drawing(0.8 + 0.34 * len(shown)) as figure:
+    names = [wrapped(pair.x, f"> {pair.y}") for pair in shown]
+    with drawing(rows_height(names)) as figure:
         axes = figure.subplots()
         axes.axvline(EVEN, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         for row, pair in enumerate(shown):
             _draw_interval(axes, row, pair.estimate, styles[pair.x])
-        name_rows(axes, [f"{pair.x} > {pair.y}" for pair in shown])
+        name_rows(axes, names)
         axes.set_xlim(-0.04, 1.04)
         axes.set_xlabel("probability of improvement")
     said = "; ".join(_said(f"{pair.x} over {pair.y}", pair.estimate, probability) for pair in shown)

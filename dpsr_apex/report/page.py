@@ -31,6 +31,10 @@ _READING = (
 )
 
 
+_OF_WORDS = ("state", "how far", "group", "environment", "why")
+_LEFT = ' class="text"'
+
+
 @dataclass(frozen=True)
 class RunLine:
     """One run in the list of runs: where it is as seen from the page, and what is said about it."""
@@ -134,7 +138,9 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _scrolling(caption: str, columns: Iterable[str], rows: Sequence[str]) -> str:
-    heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    heads = "".join(
+        f'<th scope="col"{_LEFT if column in _OF_WORDS else ""}>{escape(column)}</th>' for column in columns
+    )
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead>"
@@ -148,7 +154,7 @@ def _settings(differences: Table | None) -> str:
 
 
 def _runs(page: Page) -> str:
-    columns = ("run", "environment", "group", "seed", "state", "", "last evaluation")
+    columns = ("run", "state", "how far", "last evaluation", "seed", "group", "environment")
     parts = ['<section id="runs">', "<h2>Runs</h2>"]
     if page.runs:
         parts.append(_scrolling("Every run and how far it came", columns, [_run_row(run) for run in page.runs]))
@@ -162,8 +168,8 @@ def _run_row(run: RunLine) -> str:
     environment, group, seed, state, note, last = map(escape, run.cells)
     return (
         f'<tr><th scope="row"><a href="{escape(quote(run.href))}/">{escape(run.shown)}</a></th>'
-        f'<td class="text">{environment}</td><td class="text">{group}</td><td>{seed}</td>'
-        f'<td class="state {state}">{state}</td><td class="note">{note}</td><td>{last}</td></tr>'
+        f'<td class="state {state}">{state}</td><td class="note">{note}</td><td>{last}</td><td>{seed}</td>'
+        f'<td class="text">{group}</td><td class="text">{environment}</td></tr>'
     )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from dpsr_apex.report.style import DARK_GRID, DARK_INK, GRID, INK
 
 _WIDTH = 4.6  # inches
+_NAME = 22  # characters in a line of a row's name
 _DRAWING: Any = {
     "font.size": 10,
     "text.color": INK,
@@ -115,7 +117,18 @@ def legend_below(figure: Figure, axes: Axes) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
-def name_rows(axes: Axes, names: list[str]) -> None:
+def wrapped(*parts: str) -> str:
+    """A name in one line if it is short; else each part in lines of its own, to leave room for what is beside it."""
+    name = " ".join(parts)
+    return name if len(name) <= _NAME else "\n".join(textwrap.fill(part, _NAME) for part in parts)
+
+
+def rows_height(names: Sequence[str]) -> float:
+    """The height, in inches, of a figure with these names of rows."""
+    return 0.8 + sum(0.18 + 0.16 * len(name.splitlines()) for name in names)
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """One name a row, from top to bottom."""
     tidy(axes)
     axes.grid(visible=False, axis="y")

@@ -42,16 +42,17 @@ class Throughput(NamedTuple):
 def final_table(environment: Environment, comparison: Comparison) -> Table:
     """The last evaluations of finished runs."""
     reference = REFERENCES.get(game_of(environment.env_name))
-    columns = ["group", "seeds", "mean", "median", "least", "greatest", "IQM", "95% interval"]
+    columns = ["group", "IQM", "95% interval", "seeds", "mean", "median", "least", "greatest"]
     rows = []
     for group in environment.groups:
         scores = group.final_scores
         if not len(scores):
             continue
         estimate = comparison.means[group.label]
-        figures = [scores.mean(), np.median(scores), scores.min(), scores.max(), estimate.value]
+        figures = [scores.mean(), np.median(scores), scores.min(), scores.max()]
         normalised = [plain(float(human_normalised(scores, reference).mean()))] if reference else []
-        rows.append([group.label, str(len(scores)), *map(plain, figures), interval(estimate), *normalised])
+        middle = [plain(estimate.value), interval(estimate), str(len(scores))]
+        rows.append([group.label, *middle, *map(plain, figures), *normalised])
     caption = "Final evaluation of each finished seed (the mean score of its games)"
     return Table(caption, [*columns, "human-normalised mean"] if reference else columns, rows)
 
@@ -90,7 +91,7 @@ def improvement_table(comparison: Comparison) -> Table:
         [f"{x} > {y}", probability(estimate.value), interval(estimate, probability), str(seeds)]
         for x, y, estimate, seeds in comparison.improvements
     ]
-    return Table("Probability of improvement", ["pair", "probability", "95% interval", "least seeds"], rows)
+    return Table("Probability of improvement P", ["pair", "P", "95% interval", "least seeds"], rows)
 
 
 def throughput_of(group: Group) -> Throughput:
@@ -113,7 +114,7 @@ def throughput_table(environment: Environment) -> Table:
         figures = [plain(speed.steps), plain(speed.updates), plain(speed.steps_per_update)]
         rows.append([group.label, str(len(group.runs)), wall_clock, *figures])
     columns = ["group", "runs", "wall clock a run", "steps/s", "updates/s", "steps per update"]
-    return Table("Wall clock and throughput", columns, rows)
+    return Table("Means over the runs of a group, while it learns", columns, rows)
 
 
 def recycling_totals(group: Group) -> dict[str, float]:
@@ -130,7 +131,7 @@ def recycling_table(environment: Environment) -> Table | None:
         if group.recycles and "rounds_opened" in totals:
             rows.append([group.label, *_recycling_row(totals)])
     columns = ["group", "rounds", "expired", "candidates", "answered", "stale", "lost", "late", "recycled", "mean gain"]
-    return Table("Recycling yield, all seeds together", columns, rows) if rows else None
+    return Table("Yield of the rounds, all seeds together", columns, rows) if rows else None
 
 
 def differences_table(environments: Sequence[Environment]) -> Table | None:

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dpsr_apex.report.command import ReportError, report_runs
+from tests.unit.report.made_runs import NOON, make_run, write_log
+
+HOSTILE = '<script>alert("x")</script>&amp; $x_{'
+CSVS = {"curves", "final", "statistics", "throughput", "replay", "recycling", "config_differences"}
+
+
+class Reader(HTMLParser):
+    """What a browser would find on a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read_page(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    return reader
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report about runs of all kinds, some with names that nobody should have chosen."""
+    runs = tmp_path_factory.mktemp("runs")
+    for seed in range(2):
+        make_run(runs / f"dpsr{seed}", seed=seed)
+        make_run(runs / f"per{seed}", method="per", seed=seed, level=80)
+    make_run(runs / "unfinished", method="per", seed=2, until=4_000)
+    make_run(runs / "empty", method="uniform", until=0)
+    failed = make_run(runs / "failed<b>", method="per", seed=3, until=2_000)
+    write_log(failed, f"{NOON} ERROR dpsr_apex.run.commands: {HOSTILE}")
+    make_run(runs / "hostile", f"env.name={HOSTILE}")
+    (make_run(runs / "broken<i>") / "config.toml").write_text(f"[replay]\nmethod = '{HOSTILE}'\n")
+    assert report_runs([runs], None) == 0
+    return runs / "report"
+
+
+def test_the_page_needs_nothing_but_itself(report: Path) -> None:
+    page = read_page(report / "index.html")
+    sources = [value or "" for _, attributes in page.tags for key, value in attributes.items() if key == "src"]
+    assert sources
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    links = [str(attributes["href"]) for tag, attributes in page.tags if tag == "link"]
+    assert links == ["data:,"]
+    text = (report / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", text)
+    assert "@import" not in text
+    assert "url(" not in text
+    assert {"script", "iframe", "object", "embed"} & {tag for tag, _ in page.tags} == set()
+
+
+def test_links_lead_to_what_is_there(report: Path) -> None:
+    page = read_page(report / "index.html")
+    names = {attributes.get("id") for _, attributes in page.tags}
+    links = [str(attributes["href"]) for tag, attributes in page.tags if tag == "a"]
+    assert {link[1:] for link in links if link.startswith("#")} <= names
+    files = [link for link in links if not link.startswith("#")]
+    assert files
+    assert all((report / link.replace("%3C", "<").replace("%3E", ">")).exists() for link in files)
+
+
+def test_the_page_can_be_read_aloud(report: Path) -> None:
+    page = read_page(report / "index.html")
+    assert ("html", {"lang": "en"}) in page.tags
+    pictures = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert all(len(attributes["alt"] or "") > 20 for attributes in pictures)
+    tables = sum(tag == "table" for tag, _ in page.tags)
+    assert tables == sum(tag == "caption" for tag, _ in page.tags)
+    heads = [attributes for tag, attributes in page.tags if tag == "th"]
+    assert all(attributes.get("scope") in ("row", "col") for attributes in heads)
+
+
+def test_names_and_reasons_of_others_stay_text(report: Path) -> None:
+    page = read_page(report / "index.html")
+    assert {"script", "b", "i"} & {tag for tag, _ in page.tags} == set()
+    assert HOSTILE in page.text
+    assert "failed<b>" in page.text
+    assert "broken<i>" in page.text
+
+
+def test_every_run_is_listed_with_its_state(report: Path) -> None:
+    page = read_page(report / "index.html")
+    states = [
+        str(attributes["class"]).split()[1] for tag, attributes in page.tags if tag == "td" and _is_state(attributes)
+    ]
+    assert sorted(states) == ["empty", "failed", *["finished"] * 5, "unfinished"]
+    assert "at t = 4,000 of 10,000" in page.text
+    assert "nothing was logged yet" in page.text
+
+
+def _is_state(attributes: dict[str, str | None]) -> bool:
+    return str(attributes.get("class")).startswith("state ")
+
+
+def test_the_files_hold_what_is_shown(report: Path) -> None:
+    assert {path.stem for path in report.glob("*.csv")} == CSVS
+    curves = rows_of(report / "curves.csv")
+    evaluations = [row for row in curves if row["group"] == "dpsr" and row["kind"] == "evaluation"]
+    assert len([row for row in evaluations if row["environment"] == "CartPole-v1"]) == 20
+    final = {row["group"]: row for row in rows_of(report / "final.csv") if row["environment"] == "CartPole-v1"}
+    assert final["per"]["n"] == "2"
+    last = [float(row["score"]) for row in evaluations if row["t"] == "10000" and row["environment"] == "CartPole-v1"]
+    assert float(final["dpsr"]["mean"]) == pytest.approx(sum(last) / 2)
+    replay = rows_of(report / "replay.csv")
+    assert float(replay[-1]["age_deciles_100"]) >= float(replay[-1]["age_deciles_0"])
+    assert {row["setting"] for row in rows_of(report / "config_differences.csv")} == {"env.name", "replay.method"}
+    pictures = [tag for tag, _ in read_page(report / "index.html").tags if tag == "img"]
+    assert len(list(report.glob("*.png"))) == len(pictures)
+
+
+def test_a_report_made_again_has_the_same_numbers(report: Path, tmp_path: Path) -> None:
+    report_runs([report.parent], tmp_path / "again")
+    for name in CSVS:
+        assert (tmp_path / "again" / f"{name}.csv").read_bytes() == (report / f"{name}.csv").read_bytes()
+
+
+def test_an_empty_run_gives_a_page_that_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", until=0)
+    report_runs([run], None)
+    assert "Nothing was logged yet" in read_page(run / "report" / "index.html").text
+
+
+def test_rows_of_an_older_version_are_no_obstacle(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "metrics.jsonl").write_text('{"t": 500, "return_mean": 3.5}\n{"t": 1000, "return_mean": 4.5}\n{"t": 1500}\n')
+    report_runs([run], None)
+    assert "Learning curves" in read_page(run / "report" / "index.html").text
+
+
+def test_where_nothing_can_be_read_the_reasons_are_given(tmp_path: Path) -> None:
+    (make_run(tmp_path / "run") / "config.toml").write_text("[replay]\nmethd = 1\n")
+    with pytest.raises(ReportError, match=r"no run can be read: .*run: replay\.methd = 1"):
+        report_runs([tmp_path], None)
+
+
+def test_a_report_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", until=0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match="file: the report cannot be written there"):
+        report_runs([run], tmp_path / "file")
+
+
+def test_torch_is_not_needed_for_a_report() -> None:
+    program = (
+        "import sys, dpsr_apex.report.command; print('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "False"

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.report.comparison import compare_across, compare_within, conclusions
+from dpsr_apex.report.curves import align, evaluation_curve, gain_points
+from dpsr_apex.report.groups import Environment, differing_keys, group_runs, show_setting
+from dpsr_apex.report.records import RunRecord, read_run
+from dpsr_apex.report.style import COLOURS, styles_of
+from dpsr_apex.report.tables import differences_table, paper_table
+from tests.unit.report.made_runs import make_run
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(1)
+
+
+def environments_of(folder: Path) -> list[Environment]:
+    records = [record for path in sorted(folder.iterdir()) if isinstance(record := read_run(path), RunRecord)]
+    return group_runs(records)
+
+
+def test_seeds_are_replications_and_methods_are_groups(tmp_path: Path) -> None:
+    for method in ("uniform", "dpsr"):
+        for seed in range(3):
+            make_run(tmp_path / f"{method}{seed}", method=method, seed=seed)
+    (environment,) = environments_of(tmp_path)
+    assert environment.name == "CartPole-v1"
+    assert [group.label for group in environment.groups] == ["dpsr", "uniform"]
+    assert [len(group.runs) for group in environment.groups] == [3, 3]
+
+
+def test_a_setting_that_differs_within_a_method_is_in_its_labels_alone(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", "replay.replacing_exponent=0.1", "learner.hidden=[32, 32]")
+    make_run(tmp_path / "b", "replay.replacing_exponent=0.6")
+    make_run(tmp_path / "c", method="per")
+    (environment,) = environments_of(tmp_path)
+    labels = [group.label for group in environment.groups]
+    assert labels == ["dpsr · γ 0.1, hidden 32 × 32", "dpsr · γ 0.6, hidden 64 × 64", "per"]
+    keys = ["replay.method", "replay.replacing_exponent", "learner.hidden"]
+    assert differing_keys(environment.groups) == keys
+    table = differences_table([environment])
+    assert table
+    assert [row[0] for row in table.rows] == keys
+
+
+def test_environments_are_told_apart_by_name_and_arguments(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", "env.name=Corridor", "env.arguments={ length = 5 }")
+    make_run(tmp_path / "b", "env.name=Corridor", "env.arguments={ length = 9 }")
+    make_run(tmp_path / "c")
+    names = [environment.name for environment in environments_of(tmp_path)]
+    assert names == ["CartPole-v1", "Corridor (length = 5)", "Corridor (length = 9)"]
+
+
+def test_a_copy_of_a_run_replicates_nothing(tmp_path: Path) -> None:
+    shutil.copytree(make_run(tmp_path / "a"), tmp_path / "b")
+    make_run(tmp_path / "c", level=150)  # the same seed again, on another way, as processes do
+    ((group,),) = [environment.groups for environment in environments_of(tmp_path)]
+    assert [run.path.name for run in group.runs] == ["a", "c"]
+    assert [run.path.name for run in group.copies] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (constant(0.6), "0.6"),
+        (Schedule(1.0, 0.02, over=0.1), "1 → 0.02 over 0.1 T"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (50_000, "50,000"),
+        (None, "–"),
+        ({}, "–"),
+        (True, "true"),
+    ],
+)
+def test_settings_are_shown_short_and_exact(value: object, shown: str) -> None:
+    assert show_setting(value) == shown
+
+
+def test_a_method_has_one_colour_and_its_groups_have_different_lines(tmp_path: Path) -> None:
+    for gamma in (0.1, 0.6):
+        make_run(tmp_path / f"{gamma}", f"replay.replacing_exponent={gamma}")
+    (environment,) = environments_of(tmp_path)
+    styles = list(styles_of(environment.groups).values())
+    assert {style.colour for style in styles} == {COLOURS["dpsr"]}
+    assert styles[0].line != styles[1].line
+
+
+def test_only_finished_runs_count_in_a_comparison(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path / f"{seed}", seed=seed, until=10_000 if seed else 5_000)
+    (environment,) = environments_of(tmp_path)
+    comparison = compare_within(environment, rng())
+    assert comparison
+    assert comparison.seeds == {"dpsr": 2}
+
+
+def test_with_few_seeds_nothing_is_ranked_and_with_enough_what_is_clear(tmp_path: Path) -> None:
+    for seeds, folder in ((3, "few"), (6, "many")):
+        for seed in range(seeds):
+            for method, level in (("dpsr", 400.0), ("per", 404.0), ("uniform", 50.0)):
+                make_run(tmp_path / folder / f"{method}{seed}", method=method, seed=seed, level=level, row_count=10)
+    few, many = (compare_within(environments_of(tmp_path / folder)[0], rng()) for folder in ("few", "many"))
+    assert few
+    assert many
+    assert conclusions(few) == ["Nothing is ranked with fewer than 5 finished seeds in each group."]
+    assert [sentence.partition(" (")[0] for sentence in conclusions(many)] == [
+        "dpsr scored higher than uniform",
+        "per scored higher than uniform",
+        "These seeds do not tell apart: dpsr and per.",
+    ]
+
+
+def test_across_games_scores_are_human_normalised_and_games_without_a_human_are_named(tmp_path: Path) -> None:
+    for game, level in (("Breakout", 30.5), ("Freeway", 29.6), ("AirRaid", 9000.0)):
+        for seed in range(2):
+            make_run(tmp_path / f"{game}{seed}", f"env.name={game}", seed=seed, level=level)
+    comparison = compare_across(environments_of(tmp_path), rng())
+    assert comparison
+    assert comparison.unit == "human-normalised"
+    assert comparison.seeds == {"dpsr": 4}
+    assert comparison.means["dpsr"].value == pytest.approx(1.0, abs=0.2)
+    assert "AirRaid" in comparison.notes[0]
+
+
+def test_without_a_common_scale_there_is_no_mean_over_environments(tmp_path: Path) -> None:
+    for name in ("CartPole-v1", "Acrobot-v1"):
+        for method in ("dpsr", "per"):
+            make_run(tmp_path / f"{name}{method}", f"env.name={name}", method=method)
+    comparison = compare_across(environments_of(tmp_path), rng())
+    assert comparison
+    assert comparison.means == {}
+    assert len(comparison.improvements) == 1
+    assert any("no mean over environments" in note for note in comparison.notes)
+
+
+def test_one_environment_is_not_compared_across(tmp_path: Path) -> None:
+    make_run(tmp_path / "a")
+    assert compare_across(environments_of(tmp_path), rng()) is None
+
+
+def test_games_of_the_paper_stand_beside_it(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", "env.name=BreakoutNoFrameskip-v4")
+    make_run(tmp_path / "b")
+    breakout, cartpole = environments_of(tmp_path)
+    table = paper_table(breakout)
+    assert table
+    assert ["DPSR4", "paper", "145.8", "–", "0.3, 256, 10,000, 16"] in table.rows
+    assert paper_table(cartpole) is None
+
+
+def test_seeds_meet_on_one_grid_and_end_where_they_end() -> None:
+    early = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
+    late = (np.array([9.0, 41.0]), np.array([0.0, 32.0]))
+    aligned = align([early, late], np.array([0.0, 10.0, 20.0, 30.0, 40.0]))
+    np.testing.assert_array_equal(aligned, [[0, 1, 2, np.nan, np.nan], [np.nan, 1, 11, 21, 31]])
+
+
+def test_a_curve_goes_on_with_the_seeds_that_remain(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", seed=0, until=4_000)
+    make_run(tmp_path / "b", seed=1)
+    ((group,),) = [environment.groups for environment in environments_of(tmp_path)]
+    curve = evaluation_curve(group, rng())
+    assert curve
+    assert np.isfinite(curve.band.middle).all()
+    assert np.isfinite(curve.band.low).tolist() == [True] * 4 + [False] * 6
+
+
+def test_the_gain_of_recycling_is_taken_between_rows(tmp_path: Path) -> None:
+    make_run(tmp_path / "a")
+    ((group,),) = [environment.groups for environment in environments_of(tmp_path)]
+    assert gain_points(group)[1] == pytest.approx(0.05)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpsr_apex.report.records import ReportError, RunRecord, Unreadable, find_runs, read_run
+from tests.unit.report.made_runs import NOON, TOTAL, make_run, write_log
+
+
+def record_of(path: Path) -> RunRecord:
+    record = read_run(path)
+    assert isinstance(record, RunRecord)
+    return record
+
+
+def test_runs_are_found_below_folders_each_once(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path / "a" / "x"), make_run(tmp_path / "b" / "deep" / "y")
+    (tmp_path / "experiment.toml").write_text("")
+    make_run(first / "inner")  # what lies in a run is the run's own business
+    assert find_runs([tmp_path]) == [first, second]
+    assert find_runs([second, tmp_path / "b", first]) == [second, first]
+
+
+def test_a_folder_without_runs_and_a_folder_that_is_not_there_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=f"{tmp_path}: no run"):
+        find_runs([tmp_path])
+    with pytest.raises(ReportError, match="nowhere: no such folder"):
+        find_runs([tmp_path / "nowhere"])
+
+
+def test_a_finished_run_has_a_final_score(tmp_path: Path) -> None:
+    record = record_of(make_run(tmp_path / "run"))
+    assert record.state.ending == "finished"
+    assert record.final_score == record.scores[-1].mean
+    assert record.t == TOTAL
+
+
+def test_an_unfinished_run_says_how_far_it_came_and_has_no_final_score(tmp_path: Path) -> None:
+    record = record_of(make_run(tmp_path / "run", until=6_000))
+    assert record.state == ("unfinished", "at t = 6,000 of 10,000")
+    assert record.final_score is None
+    assert record.scores[-1].t == 6_000
+
+
+def test_a_run_without_its_last_evaluation_is_not_finished(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    lines = (run / "evaluations.jsonl").read_text().splitlines(keepends=True)
+    (run / "evaluations.jsonl").write_text("".join(lines[:-1]))
+    assert record_of(run).state == ("unfinished", "at t = 10,000 of 10,000: the last evaluation is missing")
+
+
+def test_a_failed_run_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", until=3_000)
+    trace = (
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in <module>',
+        "RuntimeError: out of luck",
+        "",
+    )
+    write_log(run, f"{NOON} ERROR dpsr_apex.run.commands: the run ended", *trace)
+    assert record_of(run).state == ("failed", "at t = 3,000 of 10,000: solo.log: RuntimeError: out of luck")
+
+
+def test_an_error_without_a_traceback_is_a_reason_too(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", until=3_000)
+    write_log(run, f"{NOON} ERROR dpsr_apex.processes.replay: no room on the disk", name="replay")
+    assert record_of(run).state.note.endswith("replay.log: no room on the disk")
+
+
+@pytest.mark.parametrize("until", [3_000, TOTAL])
+def test_an_error_that_a_run_went_on_after_is_no_failure(tmp_path: Path, until: int) -> None:
+    run = make_run(tmp_path / "run", until=until)
+    write_log(run, "Traceback (most recent call last):", "  ...", "RuntimeError: out of luck")
+    write_log(run, f"{NOON} INFO dpsr_apex.run.training: saved again")
+    assert record_of(run).state.ending == ("finished" if until == TOTAL else "unfinished")
+
+
+def test_an_empty_run_is_empty(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", until=0)
+    assert record_of(run).state == ("empty", "nothing was logged yet")
+    (run / "metrics.jsonl").unlink()
+    (run / "evaluations.jsonl").unlink()
+    assert record_of(run).state.ending == "empty"
+
+
+def test_torn_and_foreign_lines_are_left_out_and_counted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    whole = (run / "metrics.jsonl").read_bytes()
+    foreign = b'{"t": 3, "retu\n\xff\xfe\n[1]\n{"t": "soon"}\n{"no": 1}\n'
+    (run / "metrics.jsonl").write_bytes(foreign + whole + b'{"t": 99')  # the last one may be in the making
+    record = record_of(run)
+    assert record.torn == 5
+    assert len(record.rows) == whole.count(b"\n")
+
+
+def test_what_is_no_number_is_no_value(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    odd = {"t": 1, "loss": "much", "age_mean": None, "fill": True, "age_deciles": [1, "2"], "return_mean": 7}
+    text = json.dumps(odd)[:-1] + ', "mean_q": NaN}\n'
+    (run / "metrics.jsonl").write_text(text)
+    assert record_of(run).rows == [{"t": 1, "return_mean": 7}]
+    (run / "evaluations.jsonl").write_text(
+        '{"t": 5, "scores": ["a"]}\n{"t": 6, "scores": []}\n{"t": 7, "scores": [2]}\n'
+    )
+    assert record_of(run).scores == [(7, 2.0)]
+
+
+def test_a_run_whose_config_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    broken = make_run(tmp_path / "broken")
+    (broken / "config.toml").write_text("[replay]\nmethd = 1\n")
+    missing = make_run(tmp_path / "missing")
+    (missing / "config.toml").unlink()
+    assert find_runs([tmp_path]) == [broken, missing]
+    unreadable = read_run(broken)
+    assert isinstance(unreadable, Unreadable)
+    assert "replay.methd = 1: no such setting" in unreadable.reason
+    assert read_run(missing) == Unreadable(missing, "config.toml is missing")
