@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.live.view import LiveView
+from dpsr_apex.live.view import LiveView, title_of
 from dpsr_apex.processes.link import Address
 from dpsr_apex.processes.lock import is_served
 from dpsr_apex.processes.onlooker import address_of
@@ -32,8 +32,7 @@ def watch_run(path: Path) -> int:
     """Show a run until it ends; the exit code is 130 after Ctrl-C, which ends nothing but the watching."""
     run = RunDirectory.open(path)
     config = load_config(run.config)
-    title = f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {run.path}"
-    view = LiveView(config.run.total_steps, title=title)
+    view = LiveView(config.run.total_steps, title=title_of(config, run.path))
     try:
         with view:
             watcher = Watcher(run, view, asks=config.system.actors != 0)
@@ -56,6 +55,7 @@ class Watcher:
         self._head = Head(run) if asks else None
         self._rows, self._evaluations = Tail(run.metrics), Tail(run.evaluations)
         self._served = time.monotonic()  # when it was last seen to be
+        self._told_of: float | None = None  # the value of `_served` for which it was said that nobody serves it now
         self._era: int | None = None  # which life of the head `_noted` counts the notes of
         self._noted = 0
 
@@ -81,9 +81,16 @@ class Watcher:
             self.saw_it_going_on = True
             self._served = now
             return True
-        begins = not (self._run.path / "lock").exists()
-        died = self._run.connection.exists()  # a head that ends in order takes this away
-        return (begins or died) and now - self._served < RETURN_SECONDS
+        if not self._may_come_back():
+            return False
+        if self._told_of != self._served:
+            self._told_of = self._served
+            self._view.note(f"Nobody serves {self._run.path} at the moment; waiting for {RETURN_SECONDS:.0f} s")
+        return now - self._served < RETURN_SECONDS
+
+    def _may_come_back(self) -> bool:
+        """Whether it has never been served, or its head has died: one that ends in order takes its address away."""
+        return not (self._run.path / "lock").exists() or self._run.connection.exists()
 
     def _read(self, rows: list[Row], evaluations: list[Row]) -> None:
         """What is new in the files; of what was there before, the newest row is shown."""
@@ -155,7 +162,7 @@ class Tail:
             status = self._path.stat()
         except FileNotFoundError:
             return []
-        if status.st_ino != self._file:
+        if status.st_ino != self._file or status.st_size < self._end:
             self._file, self._end = status.st_ino, 0
         if status.st_size <= self._end:
             return []

@@ -17,7 +17,7 @@ from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.check import ensure_reentrant
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.live.view import LiveView
+from dpsr_apex.live.view import LiveView, title_of
 from dpsr_apex.processes.lock import serving_alone, wait_until_free
 from dpsr_apex.roles.build import build_env
 from dpsr_apex.run.checkpoint import (
@@ -134,11 +134,10 @@ def _records(run: RunDirectory) -> tuple[Path, Path]:
 
 
 def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind: str) -> int:
-    title = f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {run.path}"
     with (
         run.log_to("solo" if config.system.actors == 0 else "supervisor") as log,
         Interrupt() as interrupt,
-        LiveView(config.run.total_steps, title=title) as view,
+        LiveView(config.run.total_steps, title=title_of(config, run.path)) as view,
     ):
         view.note(
             f"{'Continuing' if checkpoint else 'Starting'} in {run.path} at t = {checkpoint.t if checkpoint else 0:,}"
