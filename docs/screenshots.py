@@ -97,6 +97,8 @@ def screen_of_run(run: list[str], until: int) -> pyte.Screen:
         try:
             while clock_on(screen) < until or is_talking(master):
                 stream.feed(os.read(master, 65_536))
+        except OSError:  # how the end of a pseudo-terminal is told
+            sys.exit(f"the run ended before t = {until:,}:\n{chr(10).join(screen.display)}")
         finally:
             process.send_signal(signal.SIGINT)
             drain(master)
@@ -120,7 +122,7 @@ def drain(terminal: int) -> None:
     try:
         while os.read(terminal, 65_536):
             pass
-    except OSError:  # how the end of a pseudo-terminal is told
+    except OSError:
         os.close(terminal)
 
 
@@ -200,6 +202,7 @@ def picture_of_page(page: Path) -> Image.Image:
         subprocess.run(
             [
                 *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+                *("--run-all-compositor-stages-before-draw", "--virtual-time-budget=5000"),  # when all is drawn
                 *(f"--user-data-dir={folder}/profile", f"--window-size={PAGE[0]},{PAGE[1]}"),
                 *(f"--screenshot={shot}", page.resolve().as_uri()),
             ],
