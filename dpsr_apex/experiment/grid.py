@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from dpsr_apex.config import Config, ConfigError, Fault, Method
-from dpsr_apex.config_files import find_file, load_config, read_toml, shipped_experiments
+from dpsr_apex.config_files import find_file, load_config, read_toml, shipped_configs, shipped_experiments
 
 _TOP = ("description", "at_once", "success", "grid", "sets")
 _GRID = ("configs", "methods", "params", "base", "seeds", "settings")
@@ -99,7 +99,9 @@ def _plan(cell: _Cell, sets: Mapping[str, Any], path: Path) -> Plan:
     if own is not None:
         tables[f"sets.{cell.params} of {path}"] = own
     config = load_config(cell.config, base=cell.base, params=cell.params if own is None else None, tables=tables)
-    words = [Path(cell.config).with_suffix("").as_posix().replace("/", "-"), cell.method, cell.params]
+    is_shipped = cell.config.removesuffix(".toml") in shipped_configs()
+    config_name = cell.config.removesuffix(".toml").replace("/", "-") if is_shipped else Path(cell.config).stem
+    words = [config_name, cell.method, cell.params]
     return Plan("-".join([*(word for word in words if word), f"seed{cell.seed}"]), config)
 
 

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpsr_apex.config import ConfigError, settings
+from dpsr_apex.config_files import load_config, shipped_experiments
+from dpsr_apex.experiment.grid import Experiment, load_experiment
+
+GRID = """
+at_once = 3
+
+[[grid]]
+configs = ["cartpole"]
+methods = ["per", "dpsr"]
+params = ["small", "dpsr3"]
+seeds = [4, 2]
+
+[grid.settings]
+run = { total_steps = 2_000 }
+
+[sets.small.replay]
+capacity = 700
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_every_combination_is_planned_with_the_first_seed_of_everything_first(tmp_path: Path) -> None:
+    experiment = load_experiment(write(tmp_path, GRID))
+    kinds = [f"cartpole-{method}-{params}" for params in ("small", "dpsr3") for method in ("per", "dpsr")]
+    assert [plan.name for plan in experiment.plans] == [f"{kind}-seed{seed}" for seed in (2, 4) for kind in kinds]
+    assert experiment.at_once == 3
+    assert experiment.total_steps == 8 * 2_000
+    assert experiment.name == "mine"
+
+
+def test_a_plan_is_the_config_with_its_set_its_method_and_its_seed(tmp_path: Path) -> None:
+    plans = {plan.name: plan.config for plan in load_experiment(write(tmp_path, GRID)).plans}
+    common = ["run.total_steps=2000", "run.seed=4", "run.threads=1", "system.actors=0", "replay.method=per"]
+    assert plans["cartpole-per-small-seed4"] == load_config("cartpole", overrides=[*common, "replay.capacity=700"])
+    assert plans["cartpole-per-dpsr3-seed4"] == load_config("cartpole", params="dpsr3", overrides=common)
+
+
+def test_a_set_of_the_experiment_wins_over_a_shipped_one_of_its_name(tmp_path: Path) -> None:
+    experiment = load_experiment(write(tmp_path, GRID.replace("small", "dpsr0")))
+    assert {plan.config.replay.capacity for plan in experiment.plans if "dpsr0" in plan.name} == {700}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('["cartpole"]', '["cartpol"]', "did you mean cartpole"),
+        ('["per", "dpsr"]', '["per", "dspr"]', "grid.methods = 'dspr': one of uniform"),
+        ('["per", "dpsr"]', "[]", "grid.methods = \\[\\]: a list of one or more names"),
+        ('"dpsr3"', '"dpsr9"', "params = 'dpsr9': one of"),
+        ("seeds = [4, 2]", "seeds = 0", "grid.seeds = 0"),
+        ("seeds = [4, 2]", "seeds = [2, 2]", "planned twice: cartpole-dpsr-dpsr3-seed2"),
+        ("at_once = 3", "at_once = 0", "at_once = 0: an integer of at least 1"),
+        ("at_once = 3", "atonce = 3", "no such key: atonce"),
+        ("seeds = [4, 2]", "sedes = 1", "no such key: sedes"),
+        ("capacity = 700", "capacity = -1", "replay.capacity = -1"),
+        ("capacity = 700", "capazity = 7", "did you mean replay.capacity"),
+        ("total_steps", "total_stepz", "did you mean run.total_steps"),
+        ("[[grid]]", "[[gird]]", "no such key: gird"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    assert old in GRID
+    with pytest.raises(ConfigError, match=reason):
+        load_experiment(write(tmp_path, GRID.replace(old, new)))
+
+
+def test_an_unknown_experiment_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="did you mean cartpole"):
+        load_experiment("cartpool")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> dict[str, Experiment]:
+    return {name: load_experiment(name) for name in shipped_experiments()}
+
+
+def test_the_papers_experiments_are_shipped(shipped: dict[str, Experiment]) -> None:
+    assert {name: len(experiment.plans) for name, experiment in shipped.items()} == {
+        "ablation": 5 * 4 * 10,
+        "breakout_100k": 3,
+        "cartpole": 5 * 10,
+        "minatar": 2 * 3 * 5,
+        "motivating_example": 4 * 5 * 10,
+        "table1": 24 * 3,
+        "table4": 24 * (2 + 5),
+    }
+
+
+def test_table_1_is_a_million_steps_with_the_papers_settings(shipped: dict[str, Experiment]) -> None:
+    paper = settings(load_config("atari/breakout"))
+    plans = {plan.name: settings(plan.config) for plan in shipped["table1"].plans}
+    differing = {key for key, value in plans["atari-breakout-dpsr-best-seed0"].items() if value != paper[key]}
+    assert differing == {"run.threads", "system.actors"}
+    assert {plan["env.name"] for plan in plans.values()} >= {"AirRaid", "Zaxxon"}
+    assert {plan["run.total_steps"] for plan in plans.values()} == {1_000_000}
