@@ -11,7 +11,7 @@ PEERS := benchmarks/peers/.venv-torch benchmarks/peers/.venv-reverb
 PEERS_READY := $(PEERS:%=%/.ready)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-slow lint bench clean
+.PHONY: help install train test test-slow lint bench docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ lint: $(READY) ## Check style, format and types
 
 bench: $(READY) $(PEERS_READY) ## Measure beside peers, into runs/bench; BENCHMARKS="core memory" for some of it
 	$(BIN)/python -m benchmarks $(BENCHMARKS)
+
+docs: $(READY) ## Write the pages that are generated, such as docs/configuration.md
+	$(BIN)/python -m docs.configuration
 
 clean: ## Remove what make and the tools made; runs/ stays
 	rm -rf .venv $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -31,15 +31,15 @@ class EnvConfig:
 class ReplayConfig:
     """The replay: what is stored, drawn, replaced and recycled. Symbols of the paper are beside each key."""
 
-    method: Method = "dpsr"
+    method: Method = "dpsr"  # what is drawn by, what is replaced, and whether anything is recycled
     capacity: int = 50_000  # N, transitions
-    sampling_exponent: Schedule = field(default=constant(0.6))  # alpha(t)
-    bias_annealing: Schedule = field(default=Schedule(0.4, 1.0))  # beta(t)
-    replacing_exponent: Schedule = field(default=constant(0.3))  # gamma(t); not the discount
-    replace_candidates: int = 256  # C_c
-    recycle_candidates: int = 16  # C_r
+    sampling_exponent: Schedule = field(default=constant(0.6))  # alpha(t): drawn by p ** alpha
+    bias_annealing: Schedule = field(default=Schedule(0.4, 1.0))  # beta(t): how much of the bias of drawing the weights take back
+    replacing_exponent: Schedule = field(default=constant(0.3))  # gamma(t): replaced by p ** -gamma; not the discount
+    replace_candidates: int = 256  # C_c, transitions drawn for one common replacement; the oldest makes room
+    recycle_candidates: int = 16  # C_r, transitions whose states are entered again in one round
     recycle_period: int = 10_000  # F_r, transitions between recycling rounds; 0 = off
-    recycle_at_max_priority: bool = False  # M
+    recycle_at_max_priority: bool = False  # M: recycled transitions enter with the greatest priority, not their own
     priority_floor: float = 1e-6  # added to |TD error|
     initial_priority: Literal["max", "td_error"] = "max"  # td_error: the actor's own, as in Ape-X
     exponent_tolerance: float = 0.01  # leaves are rebuilt when alpha(t) or gamma(t) has moved by more than this
@@ -69,9 +69,9 @@ class ReplayConfig:
 class ActorConfig:
     """How experience is gathered."""
 
-    exploration: Schedule = field(default=Schedule(1.0, 0.02, over=0.1))  # epsilon(t)
-    environments: int = 1  # stepped side by side by one actor
-    n_steps: int = 1  # of the return stored with each transition
+    exploration: Schedule = field(default=Schedule(1.0, 0.02, over=0.1))  # epsilon(t), share of random actions
+    environments: int = 1  # games stepped side by side by one actor
+    n_steps: int = 1  # steps of the return stored with each transition
     ladder: bool = False  # as in Ape-X: environment i of all n keeps epsilon = 0.4 ** (1 + 7 i / (n - 1))
 
 
@@ -79,16 +79,16 @@ class ActorConfig:
 class LearnerConfig:
     """How the network learns."""
 
-    batch_size: int = 32  # k
-    learning_rate: float = 0.0005  # eta
+    batch_size: int = 32  # k, transitions
+    learning_rate: float = 0.0005  # eta, of Adam
     discount: float = 1.0  # of future reward, per environment step
     steps_per_update: int = 1  # F_s, transitions; 0 = free running, as in Ape-X, where nobody waits
-    target_period: int = 500  # F_t, transitions
+    target_period: int = 500  # F_t, transitions between copies of the network to its target
     learning_starts: int = 1_000  # transitions before the first update
     gradient_clip: float = 10.0  # greatest norm of a gradient
     hidden: tuple[int, ...] = (64, 64)  # layers of the MLP for vector observations
     head: int = 256  # units of each of the two dueling heads
-    device: Device = "auto"
+    device: Device = "auto"  # auto = a GPU where there is one
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class EvaluationConfig:
     """Whole games without exploration noise to speak of, unclipped, in environments of their own."""
 
     period: int = 0  # transitions between evaluations; 0 = only at the end
-    episodes: int = 10
-    epsilon: float = 0.001
+    episodes: int = 10  # whole games in each
+    epsilon: float = 0.001  # share of random actions
     max_steps: int = 27_000  # of one game, in agent steps: an agent that hangs must not hang the evaluation
 
 
@@ -119,11 +119,11 @@ class SystemConfig:
 class RunConfig:
     """The run as a whole."""
 
-    seed: int = 0
+    seed: int = 0  # of everything random
     total_steps: int = 1_000_000  # T, transitions
     log_period: int = 1_000  # transitions between rows of metrics.jsonl
     checkpoint_period: int = 50_000  # transitions; 0 = only when the run ends or is stopped
-    checkpoints_kept: int = 2
+    checkpoints_kept: int = 2  # the newest; older ones are removed
     threads: int | None = None  # of torch; None = every usable core for pictures, 1 for small ones and vectors
 
 

@@ -93,7 +93,7 @@ def dump_config(config: Config) -> str:
             lines += ["", f"[{table}]"]
             section = table
         if value is not None:
-            lines.append(f"{name} = {_toml(value)}")
+            lines.append(f"{name} = {toml_value(value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -262,17 +262,17 @@ def _section(section: str, values: Mapping[str, Any]) -> Any:
     return SECTIONS[section](**own)
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """One value as TOML on one line."""
     if isinstance(value, Schedule):
         if value == constant(value.start):
-            return _toml(value.start)
-        return _toml({"start": value.start, "end": value.end, "over": value.over})
+            return toml_value(value.start)
+        return toml_value({"start": value.start, "end": value.end, "over": value.over})
     if isinstance(value, dict):
-        items = ", ".join(f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items())
+        items = ", ".join(f"{_toml_key(key)} = {toml_value(item)}" for key, item in value.items())
         return f"{{ {items} }}" if items else "{}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
