@@ -34,7 +34,7 @@ class ReplayConfig:
     method: Method = "dpsr"  # what is drawn by, what is replaced, and whether anything is recycled
     capacity: int = 50_000  # N, transitions
     sampling_exponent: Schedule = field(default=constant(0.6))  # alpha(t): drawn by p ** alpha
-    bias_annealing: Schedule = field(default=Schedule(0.4, 1.0))  # beta(t): how much of the bias of drawing the weights take back
+    bias_annealing: Schedule = field(default=Schedule(0.4, 1.0))  # beta(t): of the weights, 1 undoes all bias
     replacing_exponent: Schedule = field(default=constant(0.3))  # gamma(t): replaced by p ** -gamma; not the discount
     replace_candidates: int = 256  # C_c, transitions drawn for one common replacement; the oldest makes room
     recycle_candidates: int = 16  # C_r, transitions whose states are entered again in one round
