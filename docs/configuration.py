@@ -38,11 +38,11 @@ total_steps = 200_000
 ```
 
 A later layer wins: the defaults below, the base, the file's own tables, the parameter set, then `--set KEY=VALUE` and
-the flags of `dpsr-apex train`. Whatever is misspelt or out of range is refused before anything starts, with what would be
-allowed. `RUN_DIR/config.toml` holds every setting of a run and can be run again as it is.
+the flags of `dpsr-apex train`. Whatever is misspelt or out of range is refused before anything starts, with what would
+be allowed. `RUN_DIR/config.toml` holds every setting of a run and can be run again as it is.
 
-A *schedule* is a number, or a line `{ start = A, end = B, over = F }` from A to B over the first share F of the run, and
-B from there on. Its clock is t, the number of transitions inserted so far.
+A *schedule* is a number, or a line `{ start = A, end = B, over = F }` from A to B over the first share F of the run,
+and B from there on. Its clock is t, the number of transitions inserted so far.
 """
 
 
