@@ -1,0 +1,121 @@
+"""The report's page in a real browser: nothing broken, and legible on a phone.
+
+Chromium opens a page that holds the report in a frame as wide as a phone, looks into it, and writes down what it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsr_apex.report.command import report_runs
+from tests.unit.report.made_runs import make_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PHONE, DESKTOP = 390, 1280  # CSS pixels
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+# What the report says in a frame is read by the page around it, which Chromium lets a file do with the switch below.
+LOOKING = """<!DOCTYPE html>
+<html><body style="margin:0"><iframe id="frame" style="border:0;width:%(width)dpx;height:844px"></iframe>
+<pre id="seen"></pre>
+<script>
+const frame = document.getElementById("frame");
+const errors = [];
+frame.onload = async () => {
+  const page = frame.contentDocument, view = frame.contentWindow;
+  const pictures = [...page.images];
+  await Promise.all(pictures.map(picture => picture.decode().catch(() => errors.push("picture: " + picture.alt))));
+  const sizes = [...page.querySelectorAll("p, li, td, th, figcaption, caption, a, dt, dd")]
+    .map(element => parseFloat(view.getComputedStyle(element).fontSize));
+  const wide = [...page.querySelectorAll("body *")].filter(element => !element.closest("table")
+    && element.getBoundingClientRect().right > %(width)d + 0.5).map(element => element.outerHTML.slice(0, 80));
+  document.getElementById("seen").textContent = JSON.stringify({
+    errors, wide, title: page.title, pictures: pictures.length,
+    broken: pictures.filter(picture => !picture.complete || picture.naturalWidth === 0).length,
+    width: page.scrollingElement.scrollWidth, smallest: Math.min(...sizes),
+    base: parseFloat(view.getComputedStyle(page.body).fontSize),
+    scripts: page.scripts.length,
+    requests: view.performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length,
+    shown: Math.min(...pictures.map(picture => picture.getBoundingClientRect().width)),
+  });
+};
+frame.src = %(page)s;
+</script></body></html>
+"""
+
+
+def chromium(profile: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    switches = (
+        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+        *("--allow-file-access-from-files", "--enable-logging=stderr", "--log-level=0", f"--user-data-dir={profile}"),
+    )
+    command = [str(CHROMIUM), *switches, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("runs")
+    for game in ("Breakout", "Freeway"):
+        for method in ("dpsr", "per", "uniform"):
+            for seed in range(2):
+                make_run(runs / f"{game}{method}{seed}", f"env.name={game}", method=method, seed=seed)
+    make_run(runs / "empty", until=0)
+    make_run(runs / ("a-long-name-without-any-place-to-break-it-" * 3), "env.name=Freeway", until=4_000)
+    (make_run(runs / "broken") / "config.toml").write_text(f"[replay]\n{'x' * 200} = 1\n")
+    report_runs([runs], None)
+    return runs / "report" / "index.html"
+
+
+def look(page: Path, folder: Path, width: int) -> tuple[dict[str, Any], str]:
+    """What a browser sees in a frame of that width, and what it complained about."""
+    around = folder / "looking.html"
+    around.write_text(LOOKING % {"width": width, "page": json.dumps(page.as_uri())}, encoding="utf-8")
+    size = f"--window-size={width},844"
+    done = chromium(folder / "profile", size, "--virtual-time-budget=20000", "--dump-dom", around.as_uri())
+    seen = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert seen, done.stdout[-2000:] + done.stderr[-2000:]
+    assert seen[1], done.stderr[-2000:]
+    return json.loads(unescape(seen[1])), done.stderr
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_a_browser_shows_the_page_whole(page: Path, tmp_path: Path, width: int) -> None:
+    seen, complaints = look(page, tmp_path, width)
+    assert "CONSOLE" not in complaints
+    assert seen["title"].startswith("dpsr, per and uniform in")
+    assert seen["errors"] == []
+    assert (seen["pictures"] > 10, seen["broken"]) == (True, 0)
+    assert seen["wide"] == []
+    assert seen["width"] <= width
+    assert seen["base"] >= 16
+    assert seen["smallest"] >= 16
+    assert seen["shown"] >= 280  # pictures that are drawn for a phone's width are not squeezed
+    assert (seen["scripts"], seen["requests"]) == (0, 0)
+
+
+def test_the_browser_would_tell_of_a_page_that_is_too_wide_or_broken(page: Path, tmp_path: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    spoilt = html.replace("<header>", '<header><div style="width:600px">x</div><img src="nowhere.png" alt="none">')
+    spoilt = spoilt.replace("</main>", "<script>console.error('of mine')</script></main>")
+    assert spoilt.count("nowhere") == spoilt.count("of mine") == 1
+    (tmp_path / "index.html").write_text(spoilt, encoding="utf-8")
+    seen, complaints = look(tmp_path / "index.html", tmp_path, PHONE)
+    assert re.search("CONSOLE.*of mine", complaints)
+    assert seen["errors"] == ["picture: none"]
+    assert (seen["broken"], seen["scripts"], seen["width"] > 600) == (1, 1, True)
+
+
+def test_the_page_can_be_printed(page: Path, tmp_path: Path) -> None:
+    chromium(tmp_path / "profile", f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer", page.as_uri())
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
