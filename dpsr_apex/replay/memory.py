@@ -353,7 +353,7 @@ class DpsrReplay:
             "generator": self._rng.bit_generator.state,
         }
         stored = read_rows(self._store, np.arange(self.size))
-        slots = {
+        slots: dict[str, NDArray[Any]] = {
             "identities": self.identities,
             "births": self.births,
             "priorities": self.priorities,
