@@ -70,6 +70,7 @@ class LiveView:
             self._take(row)
         for evaluation in evaluations:
             self._add(self._known.evaluations, evaluation["t"], evaluation["mean"])
+        self._draw()
 
     def update(self, row: Row) -> None:
         """Show a new row of metrics: one line of its own where there is no terminal. The same one again is no news."""

@@ -62,16 +62,29 @@ class Watcher:
     def watch(self) -> None:
         """Until the run ends, or at once if it is not going on."""
         try:
-            self._read(self._rows.read(), self._evaluations.read())
+            self.begin()
             while self._goes_on():
-                if self._head is None:
-                    time.sleep(LOOK_SECONDS)
-                elif stats := self._head.look(LOOK_SECONDS):
-                    self._show(stats)
-                self._read(self._rows.read(), self._evaluations.read())
+                self.look()
+            self._read()
         finally:
             if self._head:
                 self._head.close()
+
+    def begin(self) -> None:
+        """Of what was there before, show the newest row and the curve."""
+        rows = self._rows.read()
+        self._view.recall(rows[:-1], self._evaluations.read())
+        for newest in rows[-1:]:
+            self._take(newest)
+
+    def look(self) -> None:
+        """Show what is new, in a quarter of a second."""
+        if self._head is None:
+            time.sleep(LOOK_SECONDS)
+            self._view.advance(self.t)  # shows what came too soon after the last drawing
+        elif stats := self._head.look(LOOK_SECONDS):
+            self._show(stats)
+        self._read()
 
     def _goes_on(self) -> bool:
         now = time.monotonic()
@@ -92,12 +105,19 @@ class Watcher:
         """Whether it has never been served, or its head has died: one that ends in order takes its address away."""
         return not (self._run.path / "lock").exists() or self._run.connection.exists()
 
-    def _read(self, rows: list[Row], evaluations: list[Row]) -> None:
-        """What is new in the files; of what was there before, the newest row is shown."""
-        self._view.recall(rows[:-1], evaluations)
-        if rows:
-            self.t = rows[-1]["t"]
-            self._view.update(rows[-1])
+    def _read(self) -> None:
+        rows = self._rows.read()
+        if self._rows.was_replaced:
+            self._view.recall(rows[:-1], [])
+            rows = rows[-1:]
+        for evaluation in self._evaluations.read():
+            self._view.evaluated(evaluation)
+        for row in rows:
+            self._take(row)
+
+    def _take(self, row: Row) -> None:
+        self.t = row["t"]
+        self._view.update(row)
 
     def _show(self, stats: dict[str, Any]) -> None:
         if stats["era"] != self._era:
@@ -152,17 +172,20 @@ class Tail:
     """The rows that come into a file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
+        self.was_replaced = False  # at the last reading: a run that goes back to a checkpoint writes its file anew
         self._path = path
-        self._file = -1  # which one it was: a run that goes back to a checkpoint writes it anew
+        self._file: int | None = None  # which one it was
         self._end = 0  # of the last whole line that was read
 
     def read(self) -> list[Row]:
         """Those since the last call; all, when the file is another one."""
+        self.was_replaced = False
         try:
             status = self._path.stat()
         except FileNotFoundError:
             return []
         if status.st_ino != self._file or status.st_size < self._end:
+            self.was_replaced = self._file is not None
             self._file, self._end = status.st_ino, 0
         if status.st_size <= self._end:
             return []

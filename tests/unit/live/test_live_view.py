@@ -85,6 +85,7 @@ def test_the_curve_of_a_run_that_continues_has_its_history() -> None:
     console = terminal()
     with LiveView(1_000, console, "title") as view:
         view.recall([{"t": t, "return_mean": -123.0 if t == 10 else 1.0} for t in (10, 20)], [{"t": 20, "mean": 456.0}])
+        assert "-123" in last_screen(console)  # at once: the next step may take long to come
         view.update({"t": 30, "return_mean": 2.0})
     assert "-123" in last_screen(console)
     assert "456" in last_screen(console)

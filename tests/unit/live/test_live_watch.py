@@ -2,8 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpsr_apex.live.watch import Tail
+import pytest
+from rich.console import Console
+
+from dpsr_apex.live.view import LiveView
+from dpsr_apex.live.watch import Tail, Watcher
 from dpsr_apex.run.metrics import append_row, truncate_after
+from dpsr_apex.run.run_directory import RunDirectory
 
 
 def test_the_tail_of_a_file_is_what_is_new_in_it(tmp_path: Path) -> None:
@@ -13,6 +18,7 @@ def test_the_tail_of_a_file_is_what_is_new_in_it(tmp_path: Path) -> None:
     append_row(path, {"t": 1})
     append_row(path, {"t": 2})
     assert tail.read() == [{"t": 1}, {"t": 2}]
+    assert not tail.was_replaced
     assert tail.read() == []
     append_row(path, {"t": 3})
     assert tail.read() == [{"t": 3}]
@@ -38,3 +44,27 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     truncate_after(path, 1)
     append_row(path, {"t": 2})
     assert tail.read() == [{"t": 1}, {"t": 2}]
+    assert tail.was_replaced
+    append_row(path, {"t": 3})
+    assert tail.read() == [{"t": 3}]
+    assert not tail.was_replaced
+
+
+def test_every_row_is_a_line_also_when_several_come_between_two_looks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDirectory.create(tmp_path / "run")
+    append_row(run.metrics, {"t": 1})
+    append_row(run.metrics, {"t": 2})
+    watcher = Watcher(run, LiveView(10, Console(width=80, force_terminal=False)), asks=False)
+    watcher.begin()
+    for t in (3, 4, 5):
+        append_row(run.metrics, {"t": t})
+    watcher.look()
+    truncate_after(run.metrics, 3)  # the run has gone back
+    append_row(run.metrics, {"t": 4})
+    watcher.look()
+    append_row(run.metrics, {"t": 5})
+    watcher.look()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("/")[0] for line in lines] == ["t 2", "t 3", "t 4", "t 5", "t 4", "t 5"]
