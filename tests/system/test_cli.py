@@ -18,7 +18,7 @@ from dpsr_apex.run.checkpoint import list_checkpoints, load_checkpoint, newest_c
 from dpsr_apex.run.metrics import fingerprint, read_metrics
 
 COMMAND = Path(sys.executable).with_name("dpsr-apex")
-COMMANDS = ("train", "resume", "actor", "replay", "learner", "evaluator", "rate", "eval", "check")
+COMMANDS = ("train", "resume", "actor", "replay", "learner", "evaluator", "rate", "watch", "eval", "check")
 
 SMALL = ["--steps=240"] + [
     f"--set={setting}"
