@@ -20,16 +20,16 @@ from rich.progress import Progress
 from rich.table import Table as TerminalTable
 
 from dpsr_apex import __version__
+from dpsr_apex.report import ReportError
 from dpsr_apex.report.chapters import Chapter, common_chapter, environment_chapter
 from dpsr_apex.report.comparison import Comparison, conclusions, figures
 from dpsr_apex.report.files import write_csvs
 from dpsr_apex.report.groups import METHODS, Environment, group_runs
 from dpsr_apex.report.numbers import counted, duration, interval, plain
 from dpsr_apex.report.page import Page, RunLine, render
-from dpsr_apex.report.records import ReportError, RunRecord, Unreadable, find_runs, read_run
+from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
+from dpsr_apex.report.success import success_chapter, success_of
 from dpsr_apex.report.tables import describe_run, differences_table, runs_of
-
-__all__ = ["ReportError", "report_runs"]
 
 SEED = 0  # of the bootstrap: a report made again has the same numbers
 _FEW = 2  # up to so many comparisons, or runs that did not finish, are all spoken of at the top
@@ -57,9 +57,11 @@ def report_runs(paths: Sequence[Path], out: Path | None) -> int:
             environment_chapter(number, environment, rng)
             for number, environment in progress.track(numbered, description="comparing")
         ]
-        chapters = [*filter(None, [common_chapter(material.environments, rng)]), *chapters]
+        goal = success_of(paths)
+        successes = success_chapter(goal, material.environments) if goal is not None else None
+        chapters = [*filter(None, [common_chapter(material.environments, rng), successes]), *chapters]
         try:
-            page = _write(folder, material, chapters, progress)
+            page = _write(folder, material, chapters, successes, progress)
         except OSError as error:
             raise ReportError(f"{folder}: the report cannot be written there: {error.strerror or error}") from error
     _print_summary(console, page, chapters, material.unreadable)
@@ -76,14 +78,18 @@ def _read(paths: Iterable[Path]) -> _Material:
     return _Material(group_runs(records), records, unreadable)
 
 
-def _write(folder: Path, material: _Material, chapters: Sequence[Chapter], progress: Progress) -> Path:
+def _write(
+    folder: Path, material: _Material, chapters: Sequence[Chapter], successes: Chapter | None, progress: Progress
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     pictures = [picture for chapter in chapters for picture in chapter.pictures]
     for picture in progress.track(pictures, description="drawing"):
         (folder / f"{picture.name}.png").write_bytes(picture.png())
     comparisons = [chapter.comparison for chapter in chapters if chapter.comparison]
     differences = differences_table(material.environments)
-    files = write_csvs(folder, material.environments, comparisons, differences)
+    success = successes.sections[0].tables[0] if successes else None
+    tables = {"config_differences": differences, "success": success}
+    files = write_csvs(folder, material.environments, comparisons, tables)
     root = _common_folder([*(record.path for record in material.records), *(path for path, _ in material.unreadable)])
     page = Page(
         title=_title(material.environments),

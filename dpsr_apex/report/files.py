@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +36,23 @@ _REPLAY = (
 
 
 def write_csvs(
-    out: Path, environments: Sequence[Environment], comparisons: Sequence[Comparison], differences: Table | None
+    out: Path,
+    environments: Sequence[Environment],
+    comparisons: Sequence[Comparison],
+    tables: Mapping[str, Table | None],
 ) -> list[Path]:
-    """Write all of them; gives their paths."""
+    """Write all of them, these `tables` under their names too; gives their paths."""
     groups = [group for environment in environments for group in environment.groups]
-    tables: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
+    files: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
         "curves.csv": (_CURVES, _curves(groups)),
         "final.csv": (_FINAL, map(_final, groups)),
         "statistics.csv": (_STATISTICS, _statistics(comparisons)),
         "throughput.csv": (_THROUGHPUT, map(_throughput, groups)),
         "replay.csv": (_REPLAY, _replay(groups)),
         "recycling.csv": (("environment", "group", "counter", "sum"), _recycling(groups)),
-        "config_differences.csv": (differences.columns, differences.rows) if differences else (("setting",), ()),
+        **{f"{name}.csv": (table.columns, table.rows) for name, table in tables.items() if table},
     }
-    return [_write(out / name, columns, rows) for name, (columns, rows) in tables.items()]
+    return [_write(out / name, columns, rows) for name, (columns, rows) in files.items()]
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:

@@ -141,10 +141,12 @@ def _scrolling(caption: str, columns: Iterable[str], rows: Sequence[str]) -> str
     heads = "".join(
         f'<th scope="col"{_LEFT if column in _OF_WORDS else ""}>{escape(column)}</th>' for column in columns
     )
+    # Seen above the box, where it does not scroll away with the table; heard as the table's own.
     return (
+        f'<div class="box"><p class="caption" aria-hidden="true">{escape(caption)}</p>'
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<caption class="heard">{escape(caption)}</caption><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div></div>"
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from dpsr_apex.config import Config, ConfigError
 from dpsr_apex.config_files import load_config
+from dpsr_apex.report import ReportError
 from dpsr_apex.run.run_directory import RunDirectory
 
 Row = dict[str, Any]
@@ -25,10 +26,6 @@ Ending = Literal["finished", "unfinished", "failed", "empty"]
 
 _LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (?P<level>[A-Z]+) [^ ]+ (?P<text>.*)")
 _TRACEBACK = "Traceback (most recent call last)"
-
-
-class ReportError(Exception):
-    """What was asked for cannot be reported: why, and what to give instead."""
 
 
 class State(NamedTuple):
@@ -87,7 +84,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
         below = [path] if (path / "config.toml").is_file() else list(_runs_below(path))
         if not below:
             raise ReportError(
-                f"{path}: no run directory in it or below (one has config.toml and metrics.jsonl or logs)"
+                f"{path}: no run in it or below; a run directory has config.toml and metrics.jsonl or logs"
             )
         found |= {run.resolve(): run for run in below if run.resolve() not in found}
     return list(found.values())

@@ -8,6 +8,7 @@ Scores are given as one array per environment, with one score per seed; the numb
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -48,6 +49,16 @@ def interquartile_mean(values: Floats) -> Floats:
     cut = count // 4
     means: Floats = np.sort(values, axis=-1)[..., cut : count - cut].mean(axis=-1)
     return means
+
+
+def share_of(count: int, whole: int) -> Estimate:
+    """The share of `count` among `whole` with Wilson's interval, which holds also for none, for all and for few."""
+    share = count / whole
+    z = 1.959963984540054  # the normal distribution's 97.5% quantile
+    middle = share + z**2 / (2 * whole)
+    reach = z * math.sqrt(share * (1 - share) / whole + z**2 / (4 * whole**2))
+    scale = 1 + z**2 / whole
+    return Estimate(share, (middle - reach) / scale, (middle + reach) / scale)
 
 
 def estimate_iqm(scores: Scores, rng: np.random.Generator, resamples: int = RESAMPLES) -> Estimate:

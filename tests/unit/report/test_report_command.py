@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsr_apex.report.command import ReportError, report_runs
+from dpsr_apex.report import ReportError
+from dpsr_apex.report.command import report_runs
 from tests.unit.report.made_runs import NOON, make_run, write_log
 
 HOSTILE = '<script>alert("x")</script>&amp; $x_{'

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsr_apex.report.records import ReportError, RunRecord, Unreadable, find_runs, read_run
+from dpsr_apex.report import ReportError
+from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
 from tests.unit.report.made_runs import NOON, TOTAL, make_run, write_log
 
 

@@ -1,0 +1,154 @@
+"""How often runs reached what their experiment calls a success, and how that goes with the task's difficulty.
+
+An experiment names a score (`success` in its file). A run has found the way if a game of its training reached that
+score, and has kept it if its final evaluation does.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+
+from dpsr_apex.report.chapters import Chapter, Section
+from dpsr_apex.report.groups import Environment, Group
+from dpsr_apex.report.numbers import interval, probability
+from dpsr_apex.report.pictures import Picture, drawing, legend_below, tidy
+from dpsr_apex.report.records import RunRecord
+from dpsr_apex.report.statistics import Estimate, share_of
+from dpsr_apex.report.style import COLOURS, MARKERS
+from dpsr_apex.report.tables import Table
+
+_NUDGE = 0.012  # of the axis: so that intervals of two methods do not cover each other
+
+
+class Outcome(NamedTuple):
+    """What became of the finished runs of one group."""
+
+    group: Group
+    difficulty: float | None  # the one number in which the environments differ
+    runs: int
+    found: Estimate  # share of runs
+    kept: Estimate
+
+
+def success_of(paths: Sequence[Path]) -> float | None:
+    """The score that the experiments in these folders call a success; None if there is none, or not one."""
+    goals = {goal for path in paths if (goal := _goal(path / "experiment.toml")) is not None}
+    return goals.pop() if len(goals) == 1 else None
+
+
+def success_chapter(goal: float, environments: Sequence[Environment]) -> Chapter | None:
+    """How many runs reached `goal`; None while none has finished."""
+    difficulties = _difficulties(environments)
+    outcomes = [
+        _outcome(goal, group, difficulties.get(environment.name))
+        for environment in environments
+        for group in environment.groups
+        if len(group.final_scores)
+    ]
+    if not outcomes:
+        return None
+    words = (
+        f"A run has found the way if a game in its training reached {goal:g} points, and kept it if its final "
+        "evaluation does. Intervals are Wilson's, at 95%."
+    )
+    argument = _argument(environments)
+    pictures = [_draw(argument, outcomes)] if argument else []
+    return Chapter(f"Runs that reached {goal:g} points", None, [Section("", [words], pictures, [_table(outcomes)])])
+
+
+def _goal(path: Path) -> float | None:
+    try:
+        goal = tomllib.loads(path.read_text(encoding="utf-8")).get("success")
+    except (OSError, ValueError):
+        return None
+    return float(goal) if isinstance(goal, int | float) else None
+
+
+def _outcome(goal: float, group: Group, difficulty: float | None) -> Outcome:
+    finished = [run for run in group.runs if run.final_score is not None]
+    found = sum((run.last("return_best") or -float("inf")) >= goal for run in finished)
+    kept = sum(_final(run) >= goal for run in finished)
+    count = len(finished)
+    return Outcome(group, difficulty, count, share_of(found, count), share_of(kept, count))
+
+
+def _final(run: RunRecord) -> float:
+    assert run.final_score is not None
+    return run.final_score
+
+
+def _argument(environments: Sequence[Environment]) -> str | None:
+    """The one argument in which the environments differ, if it is a number in all of them."""
+    given = [_arguments(environment) for environment in environments]
+    differing = {key for one in given for key in one if any(other.get(key) != one[key] for other in given)}
+    if len(differing) != 1:
+        return None
+    (key,) = differing
+    return key if all(type(one.get(key)) in (int, float) for one in given) else None
+
+
+def _difficulties(environments: Sequence[Environment]) -> dict[str, float]:
+    key = _argument(environments)
+    return {one.name: float(_arguments(one)[key]) for one in environments} if key else {}
+
+
+def _arguments(environment: Environment) -> dict[str, Any]:
+    return environment.groups[0].runs[0].config.env.arguments
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    rows = [
+        [one.group.environment, one.group.label, str(one.runs), *_shares(one.found), *_shares(one.kept)]
+        for one in outcomes
+    ]
+    columns = ["environment", "group", "seeds", "found", "95% interval", "kept", "95% interval"]
+    return Table("Share of the finished seeds", columns, rows)
+
+
+def _shares(estimate: Estimate) -> list[str]:
+    return [probability(estimate.value), interval(estimate, probability)]
+
+
+def _draw(argument: str, outcomes: Sequence[Outcome]) -> Picture:
+    kinds: list[tuple[str, Callable[[Outcome], Estimate]]] = [
+        ("found in training", lambda one: one.found),
+        ("kept at the end", lambda one: one.kept),
+    ]
+    with drawing(3.0) as figure:
+        for axes, (title, of) in zip(figure.subplots(1, 2, sharey=True), kinds, strict=True):
+            _draw_shares(axes, outcomes, of)
+            axes.set_title(title)
+            axes.set_xlabel(argument)
+            axes.set_ylim(-0.05, 1.05)
+        figure.axes[0].set_ylabel("share of seeds")
+        legend_below(figure, axes)
+    said = "; ".join(
+        f"{one.group.label} at {argument} {one.difficulty:g}: found {probability(one.found.value)}, "
+        f"kept {probability(one.kept.value)}"
+        for one in outcomes
+    )
+    caption = f"Share of seeds by {argument}, with 95% intervals."
+    return Picture("success", figure, caption, f"Share of seeds that reached the score: {said}.")
+
+
+def _draw_shares(axes: Axes, outcomes: Sequence[Outcome], of: Callable[[Outcome], Estimate]) -> None:
+    tidy(axes)
+    labels = list(dict.fromkeys(one.group.label for one in outcomes))
+    span = max(one.difficulty or 0.0 for one in outcomes)
+    for number, label in enumerate(labels):
+        own = sorted((one.difficulty or 0.0, of(one), one.group.method) for one in outcomes if one.group.label == label)
+        x = [difficulty + (number - len(labels) / 2) * _NUDGE * span for difficulty, _, _ in own]
+        y = [estimate.value for _, estimate, _ in own]
+        below = [estimate.value - estimate.low for _, estimate, _ in own]
+        above = [estimate.high - estimate.value for _, estimate, _ in own]
+        method = own[0][2]
+        axes.errorbar(
+            x, y, yerr=[below, above], color=COLOURS[method], marker=MARKERS[method], markersize=4, linewidth=1.6,
+            elinewidth=0.8, label=label,
+        )  # fmt: skip
+    axes.set_xticks(sorted({one.difficulty or 0.0 for one in outcomes}))
