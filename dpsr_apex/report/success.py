@@ -144,8 +144,8 @@ def _draw_shares(axes: Axes, outcomes: Sequence[Outcome], of: Callable[[Outcome]
         own = sorted((one.difficulty or 0.0, of(one), one.group.method) for one in outcomes if one.group.label == label)
         x = [difficulty + (number - len(labels) / 2) * _NUDGE * span for difficulty, _, _ in own]
         y = [estimate.value for _, estimate, _ in own]
-        below = [estimate.value - estimate.low for _, estimate, _ in own]
-        above = [estimate.high - estimate.value for _, estimate, _ in own]
+        below = [max(estimate.value - estimate.low, 0.0) for _, estimate, _ in own]  # rounding may say -1e-17
+        above = [max(estimate.high - estimate.value, 0.0) for _, estimate, _ in own]
         method = own[0][2]
         axes.errorbar(
             x, y, yerr=[below, above], color=COLOURS[method], marker=MARKERS[method], markersize=4, linewidth=1.6,
