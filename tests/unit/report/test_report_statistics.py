@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from rliable import metrics
+from rliable import library, metrics
 
 from dpsr_apex.report.statistics import (
     Floats,
@@ -63,10 +63,6 @@ def test_intervals_are_those_of_drawing_again_one_by_one() -> None:
 
 @pytest.mark.filterwarnings("ignore:random_state is deprecated:FutureWarning")  # rliable passes it on
 def test_intervals_are_close_to_those_of_rliable() -> None:
-    try:
-        from rliable import library
-    except TypeError:  # arch < 8, which rliable asks for, cannot be imported beside pandas 3
-        pytest.skip("rliable's intervals need pandas < 3")
     x, y = rng().normal(1.0, 1.0, (8, 3)), rng().normal(0.6, 2.0, (6, 3))
     mean = estimate_iqm(by_environment(x), rng())
     improvement = estimate_improvement(by_environment(x), by_environment(y), rng())
