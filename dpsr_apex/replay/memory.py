@@ -79,6 +79,14 @@ class DpsrReplay:
         """The priority of each stored transition, slot by slot; a copy."""
         return self._trees.priorities[: self.size].copy()
 
+    def look_around(self, most: int) -> tuple[Integers, Floats]:
+        """Births and priorities of at most so many stored transitions, evenly spread over the slots; copies.
+
+        All of a small replay, and of a large one no more than a person needs to see.
+        """
+        spread = slice(0, self.size, max(-(-self.size // most), 1))
+        return self._births[spread].copy(), self._trees.priorities[spread].copy()
+
     def insert(self, transitions: Transitions, td_errors: Floats | None = None) -> list[Round]:
         """Take new transitions, one tick of t each; the recycling rounds that they opened are returned.
 

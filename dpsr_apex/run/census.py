@@ -21,9 +21,8 @@ def take_census(replay: DpsrReplay) -> dict[str, Any]:
 
     Ages are in transitions, their bins equal; the bins of priorities are equal in their logarithm.
     """
-    spread = slice(None, None, -(-replay.size // LARGEST_SAMPLE))
-    ages = (replay.t - replay.births[spread]).astype(np.float64)
-    priorities = replay.priorities[spread]
+    births, priorities = replay.look_around(LARGEST_SAMPLE)
+    ages = (replay.t - births).astype(np.float64)
     counts, powers = np.histogram(np.log10(priorities), BINS)
     return {
         "age_mean": float(ages.mean()),
