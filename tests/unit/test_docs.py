@@ -1,0 +1,168 @@
+"""What the README and the documents show must work as it is printed, and what they point to must be there."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dpsr_apex.cli import parser
+from dpsr_apex.config_files import load_config, shipped_experiments
+from dpsr_apex.envs.check import check_reentry
+from dpsr_apex.experiment.grid import load_experiment
+from tests.documents import PAGES, ROOT, Block, blocks, blocks_of, save_files, without_blocks
+
+COMMANDS = [
+    pytest.param(words, block, id=f"{block.title} {' '.join(words)}")
+    for block in blocks("sh")
+    for words in block.commands
+]
+AWAITED = {"atari/pong", "docs/pictures/report.png", "docs/results.md"}  # named already, and not there yet
+EXPERIMENTS = ROOT / "docs" / "experiments.md"
+LEAST_LITERAL = 12  # characters of a message that must be the code's own, beside its numbers and names
+
+by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is where everything happens."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.title)
+def test_every_example_in_python_runs(block: Block, workplace: Path) -> None:
+    save_files(block.page, workplace)
+    script = workplace / (block.saved_as or "example.py")
+    script.write_text(block.text, encoding="utf-8")
+    runpy.run_path(str(script))
+
+
+@by_page
+def test_every_environment_that_is_shown_can_be_left_and_re_entered(page: Path, workplace: Path) -> None:
+    save_files(page, workplace)
+    checked = {name for block in blocks_of(page) for words in block.commands if words[0] == "check" for name in words}
+    shown = {path.stem for path in workplace.glob("*.py")}
+    names = {name for name in checked if name.partition(":")[0] in shown}
+    assert {name.partition(":")[0] for name in names} == shown
+    for name in names:
+        result = check_reentry(name, moments=50)
+        assert result.passed, result.problem
+        assert result.game_ends > 0
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.title)
+def test_every_example_in_toml_is_a_config_or_an_experiment(block: Block, workplace: Path) -> None:
+    save_files(block.page, workplace)
+    file = workplace / "example.toml"
+    file.write_text(block.text, encoding="utf-8")
+    if "grid" in tomllib.loads(block.text):
+        assert load_experiment(file).plans
+    else:
+        load_config(file)
+
+
+@pytest.mark.parametrize(("words", "block"), COMMANDS)
+def test_every_command_can_be_typed_as_it_stands(words: list[str], block: Block, workplace: Path) -> None:
+    if "--help" in words:
+        return
+    parsed = parser().parse_args(words)
+    assert callable(parsed.command)
+    save_files(block.page, workplace)
+    if words[0] == "train" and parsed.config not in AWAITED:
+        load_config(parsed.config, base=parsed.base, params=parsed.params, overrides=parsed.set)
+    if words[0] == "experiment":
+        load_experiment(parsed.file)
+
+
+def test_every_shipped_experiment_is_listed_with_what_it_runs() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| (\d+) \| ([\d,]+) \|$", EXPERIMENTS.read_text(), re.MULTILINE)
+    planned = {name: load_experiment(name).plans for name in shipped_experiments()}
+    listed = {name: (int(runs), int(steps.replace(",", ""))) for name, runs, steps in rows}
+    assert listed == {name: (len(plans), plans[0].config.run.total_steps) for name, plans in planned.items()}
+
+
+@by_page
+def test_every_command_in_a_sentence_exists_with_its_options(page: Path) -> None:
+    for line in re.findall(r"`dpsr-apex ([^`]+)`", without_blocks(page)):
+        command, *words = line.split()
+        options = _options(command)
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options, line
+
+
+def _options(command: str) -> set[str]:
+    actions = parser()._actions  # argparse has no public way to ask
+    (commands,) = (action for action in actions if isinstance(action, argparse._SubParsersAction))
+    assert command in commands.choices, command
+    return {option for action in commands.choices[command]._actions for option in action.option_strings}
+
+
+@by_page
+def test_every_target_of_make_that_is_named_is_there(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page.read_text(), re.MULTILINE)) <= targets
+
+
+@by_page
+def test_every_link_and_picture_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_blocks(page)):
+        path, _, heading = target.partition("#")
+        if "://" in target:
+            continue
+        found = (page.parent / path).resolve() if path else page
+        if str(found.relative_to(ROOT)) in AWAITED:
+            continue
+        assert found.exists(), target
+        assert not heading or heading in _headings(found), target
+
+
+def _headings(page: Path) -> set[str]:
+    """As they are called in links."""
+    titles = re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@by_page
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    folders = "benchmarks|configs|docs|dpsr_apex|launch|tests"
+    for name in re.findall(rf"`((?:{folders})/[^`\s]*)`", without_blocks(page)):
+        assert list(ROOT.glob(name.rstrip("/"))), name
+
+
+@pytest.mark.parametrize("block", blocks("text"), ids=lambda block: block.title)
+def test_every_message_that_is_quoted_is_one_of_the_code(block: Block) -> None:
+    for line in filter(None, block.text.splitlines()):
+        assert any(message.search(line) for message in MESSAGES), line
+
+
+def _messages() -> list[re.Pattern[str]]:
+    """What the code may say: its texts, with anything in place of what is filled in."""
+    texts = [text for path in (ROOT / "dpsr_apex").rglob("*.py") for text in _texts(ast.parse(path.read_text()))]
+    long = [parts for parts in texts if sum(map(len, parts)) >= LEAST_LITERAL]
+    return [re.compile(".+?".join(map(re.escape, parts))) for parts in long]
+
+
+def _texts(tree: ast.AST) -> list[list[str]]:
+    """Of every line of every text that is no docstring: the literal parts, between which something is filled in."""
+    nodes = list(ast.walk(tree))
+    formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    inside = {id(part) for node in formatted for part in ast.walk(node) if part is not node}
+    inside |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    plain = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in inside]
+    joined = ["".join(_literal(part) for part in node.values) for node in formatted if id(node) not in inside]
+    lines = [line for text in [*joined, *plain] if isinstance(text, str) for line in text.split("\n")]
+    return [re.split(r"\0|%(?:\.\d)?[sdf]", line) for line in lines]
+
+
+def _literal(part: ast.expr) -> str:
+    return str(part.value) if isinstance(part, ast.Constant) else "\0"
+
+
+MESSAGES = _messages()
