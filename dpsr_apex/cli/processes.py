@@ -20,14 +20,14 @@ ACTOR_EXAMPLES = """examples:
   dpsr-apex actor --connect head.example:5555 --key client.key
 """
 REPLAY_EXAMPLES = """examples:
-  dpsr-apex replay atari/pong --run-dir runs/pong --bind 0.0.0.0:5555      a new run
-  dpsr-apex replay --run-dir runs/pong --bind 0.0.0.0:5555                 the same, from its newest checkpoint
+  dpsr-apex replay atari/breakout --run-dir runs/breakout --bind 0.0.0.0:5555      a new run
+  dpsr-apex replay --run-dir runs/breakout --bind 0.0.0.0:5555                 the same, from its newest checkpoint
 """
 LEARNER_EXAMPLES = """examples:
   dpsr-apex learner --connect head.example:5555 --key client.key --bind 0.0.0.0:5556
 """
 EVALUATOR_EXAMPLES = """examples:
-  dpsr-apex evaluator runs/pong --connect 127.0.0.1:5555 --key runs/pong/keys/client.key
+  dpsr-apex evaluator runs/breakout --connect 127.0.0.1:5555 --key runs/breakout/keys/client.key
 """
 
 

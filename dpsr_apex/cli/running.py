@@ -17,7 +17,7 @@ TRAIN_EXAMPLES = """examples:
   dpsr-apex train cartpole --actors 2
   dpsr-apex train cartpole --solo --method per --steps 20000 --set replay.capacity=10000
   dpsr-apex train configs/atari/breakout.toml --base released --params dpsr3 --seed 1
-  dpsr-apex train atari/pong --actors 4 --bind 0.0.0.0:5555     other machines may join
+  dpsr-apex train atari/breakout --actors 4 --bind 0.0.0.0:5555     other machines may join
 """
 RESUME_EXAMPLES = """examples:
   dpsr-apex resume runs/cartpole-dpsr-seed0-20260101-120000
@@ -29,8 +29,8 @@ EXPERIMENT_EXAMPLES = """examples:
   dpsr-apex experiment table1 --dry-run                 only show what would be run
 """
 RATE_EXAMPLES = """examples:
-  dpsr-apex rate runs/pong --steps-per-update 8
-  dpsr-apex rate runs/pong --steps-per-update 0     nobody waits for anybody
+  dpsr-apex rate runs/breakout --steps-per-update 8
+  dpsr-apex rate runs/breakout --steps-per-update 0     nobody waits for anybody
 """
 
 
