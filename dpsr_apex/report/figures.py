@@ -26,7 +26,7 @@ from dpsr_apex.report.statistics import Estimate
 from dpsr_apex.report.style import INK, Style
 from dpsr_apex.run.series import Points
 
-FEW_SEEDS = 10  # up to so many are drawn one by one
+FEW_LINES = 20  # up to so many seeds of all groups together are drawn one by one
 MOST_PAIRS = 15
 _FEW_POINTS = 25  # up to so many are marked one by one
 _LOWEST_PRIORITY = 1e-6  # what is below is drawn there, on a logarithmic scale
@@ -53,20 +53,23 @@ class ReplayView(NamedTuple):
 
 def draw_curves(name: str, environment: str, what: str, curves: Mapping[str, Curve], styles: Styles) -> Picture:
     """Interquartile means over transitions with their bands, and single seeds behind them where they are few."""
+    most_seeds = max(len(curve.seeds) for curve in curves.values())
+    has_seeds = most_seeds > 1 and sum(len(curve.seeds) for curve in curves.values()) <= FEW_LINES
     with drawing(3.5) as figure:
         axes = figure.subplots()
         tidy(axes)
         for label, curve in curves.items():
+            if has_seeds:
+                _draw_seeds(axes, curve, styles[label])
             _draw_curve(axes, label, curve, styles[label])
         count_transitions(axes)
         axes.set_ylabel("points a game")
         legend_below(figure, axes)
     ends = ", ".join(f"{label} {plain(_last_known(curve.band.middle))}" for label, curve in curves.items())
-    most_seeds = max(len(curve.seeds) for curve in curves.values())
     caption = (
         f"{what}: interquartile mean over seeds with its 95% interval." if most_seeds > 1 else f"{what}, one seed."
     )
-    caption += " Thin lines are single seeds." if 1 < most_seeds <= FEW_SEEDS else ""
+    caption += " Thin lines are single seeds." if has_seeds else ""
     return Picture(name, figure, caption, f"{what} in {environment} over transitions. At the end: {ends}.")
 
 
@@ -147,10 +150,12 @@ def draw_gains(name: str, environment: str, gains: Mapping[str, Points], styles:
     return Picture(name, figure, caption, f"Mean gain of a recycled transition in {environment}; at the end: {ends}.")
 
 
+def _draw_seeds(axes: Axes, curve: Curve, style: Style) -> None:
+    for t, values in curve.seeds:
+        axes.plot(t, values, color=style.colour, linewidth=0.7, alpha=0.3)
+
+
 def _draw_curve(axes: Axes, label: str, curve: Curve, style: Style) -> None:
-    if 1 < len(curve.seeds) <= FEW_SEEDS:
-        for t, values in curve.seeds:
-            axes.plot(t, values, color=style.colour, linewidth=0.7, alpha=0.3)
     band = curve.band
     axes.fill_between(curve.grid, band.low, band.high, color=style.colour, alpha=0.16, linewidth=0)
     marker = style.marker if len(curve.grid) <= _FEW_POINTS else None
