@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,28 +20,36 @@ from dpsr_apex.run.run_directory import RunDirectory
 def run_experiment(source: str, path: Path | None, at_once: int | None, dry_run: bool) -> int:
     """Start an experiment, or go on with it where it was stopped, and report what came of it; the exit code."""
     experiment = load_experiment(source)
+    if at_once is not None:
+        experiment = replace(experiment, at_once=at_once)
     folder = Folder(path or Path("runs") / experiment.name)
     console = Console()
     if dry_run:
         _show(experiment, folder, console)
         return 0
-    folder.prepare(experiment)
+    folder.path.mkdir(parents=True, exist_ok=True)
     with serving_alone(RunDirectory(folder.path)), Interrupt() as interrupt:
+        folder.prepare(experiment)
         with Progression(experiment, folder, console) as view:
-            view.say(f"{len(experiment.plans)} runs, {experiment.total_steps:,} transitions, in {folder.path}")
-            runner = Runner(experiment, folder, at_once or experiment.at_once, view)
+            view.say(f"{_size(experiment)}, in {folder.path}")
+            runner = Runner(experiment, folder, view)
             runner.run(lambda: interrupt.asked)
         if interrupt.asked:
-            view.say(f"Stopped; the same command goes on: dpsr-apex experiment {source} --dir {folder.path}")
+            again = shlex.join(["dpsr-apex", "experiment", source, "--dir", str(folder.path)])
+            view.say(f"Stopped; the same command goes on: {again}")
             return interrupt.exit_code
+        if runner.failed:
+            view.say(f"Failed: {', '.join(plan.name for plan in runner.failed)}. The same command tries them again.")
+        if any(folder.state(plan) != "waiting" for plan in experiment.plans):
+            from dpsr_apex.report.command import report_runs  # here, because it loads what only pictures need
 
-        from dpsr_apex.report.command import report_runs  # here, because it loads what only pictures need
+            report_runs([folder.path], None)
+    return 1 if runner.failed else 0
 
-        report_runs([folder.path], None)
-    if runner.failed:
-        view.say(f"Failed: {', '.join(plan.name for plan in runner.failed)}. The same command tries them again.")
-        return 1
-    return 0
+
+def _size(experiment: Experiment) -> str:
+    count = len(experiment.plans)
+    return f"{count} run{'' if count == 1 else 's'}, {experiment.total_steps:,} transitions"
 
 
 def _show(experiment: Experiment, folder: Folder, console: Console) -> None:
@@ -51,6 +61,6 @@ def _show(experiment: Experiment, folder: Folder, console: Console) -> None:
         table.add_row(plan.name, f"{plan.config.run.total_steps:,}", state + far)
     console.print(table)
     console.print(
-        f"{len(experiment.plans)} runs, {experiment.total_steps:,} transitions, {experiment.at_once} at a time",
+        f"{_size(experiment)}, {experiment.at_once} at a time",
         highlight=False,
     )

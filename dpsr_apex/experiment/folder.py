@@ -52,12 +52,15 @@ class Folder:
         return int(last_row(self.run(plan).metrics).get("t", 0))
 
     def prepare(self, experiment: Experiment) -> None:
-        """Write the experiment and the config of each run; a ConfigError where other runs are in their places."""
+        """Write the experiment and the config of each run; a ConfigError where other runs are in their places.
+
+        The folder itself must be there, and nobody else at work in it.
+        """
         faults = [fault for plan in experiment.plans if (fault := self._difference(plan))]
         if faults:
             raise ConfigError(f"{self.path} holds another experiment; choose another --dir.", *faults[:5])
         for folder in (self.logs, self.path / "configs"):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
         _write(self.path / "experiment.toml", experiment.source.read_text(encoding="utf-8"))
         for plan in experiment.plans:
             _write(self.config(plan), dump_config(plan.config))

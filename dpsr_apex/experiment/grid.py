@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from dpsr_apex.config import Config, ConfigError, Fault, Method
+from dpsr_apex.config import Config, ConfigError, Fault, Method, is_number
 from dpsr_apex.config_files import find_file, load_config, read_toml, shipped_configs, shipped_experiments
 
 _TOP = ("description", "at_once", "success", "grid", "sets")
@@ -60,11 +60,13 @@ def load_experiment(source: str | Path) -> Experiment:
     table = read_toml(path)
     _refuse_strangers(table, _TOP, path)
     at_once = _number(table.get("at_once", 1), "at_once", path)
+    if not is_number(table.get("success", 0)):
+        raise ConfigError(Fault("success", table["success"], f"a number of points (from {path})"))
     grids = table.get("grid", [])
     if not isinstance(grids, list) or not grids:
         raise ConfigError(f"{path}: there is no [[grid]]: name at least one, with its configs and methods")
     cells = [cell for grid in grids for cell in _cells(grid, path)]
-    sets = table.get("sets", {})
+    sets = _sets(table, {cell.params for cell in cells}, path)
     plans = [_plan(cell, sets, path) for cell in sorted(cells, key=lambda cell: cell.seed)]
     names = [plan.name for plan in plans]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -99,10 +101,22 @@ def _plan(cell: _Cell, sets: Mapping[str, Any], path: Path) -> Plan:
     if own is not None:
         tables[f"sets.{cell.params} of {path}"] = own
     config = load_config(cell.config, base=cell.base, params=cell.params if own is None else None, tables=tables)
+    if (config.replay.method, config.run.seed) != (cell.method, cell.seed):
+        raise ConfigError(f"{path}: settings and sets may not name replay.method or run.seed: the grid does")
     is_shipped = cell.config.removesuffix(".toml") in shipped_configs()
     config_name = cell.config.removesuffix(".toml").replace("/", "-") if is_shipped else Path(cell.config).stem
     words = [config_name, cell.method, cell.params]
     return Plan("-".join([*(word for word in words if word), f"seed{cell.seed}"]), config)
+
+
+def _sets(table: Mapping[str, Any], used: set[str | None], path: Path) -> dict[str, Any]:
+    """The experiment's own parameter sets."""
+    sets = table.get("sets", {})
+    if not isinstance(sets, dict):
+        raise ConfigError(Fault("sets", sets, f"a table of parameter sets (from {path})"))
+    if unused := sorted(sets.keys() - used):
+        raise ConfigError(f"{path}: no grid has the parameter set {', '.join(unused)} among its params")
+    return sets
 
 
 def _seeds(grid: Mapping[str, Any], path: Path) -> list[int]:

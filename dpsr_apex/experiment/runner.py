@@ -16,21 +16,23 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dpsr_apex.experiment.folder import Folder, last_row
+from dpsr_apex.experiment.folder import Folder
 from dpsr_apex.experiment.grid import Experiment, Plan
 from dpsr_apex.run.children import Child
+from dpsr_apex.run.metrics import read_metrics
 
 LOOK_SECONDS = 0.5
 SAVE_SECONDS = 60.0  # for runs that are told to stop
+WRONG_INPUT = 2  # the exit code of a run that was refused before it began
 
 
 class Runner:
     """One go at an experiment."""
 
-    def __init__(self, experiment: Experiment, folder: Folder, at_once: int, view: Progression) -> None:
+    def __init__(self, experiment: Experiment, folder: Folder, view: Progression) -> None:
         self.failed: list[Plan] = []
         self._folder = folder
-        self._at_once = at_once
+        self._at_once = experiment.at_once
         self._view = view
         self._waiting = deque(plan for plan in experiment.plans if folder.state(plan) != "finished")
         self._running: dict[str, tuple[Plan, Child]] = {}
@@ -60,7 +62,10 @@ class Runner:
             self._view.advanced(plan, self._folder.clock(plan))
             return
         if child.died:
+            is_refused = child.process is not None and child.process.returncode == WRONG_INPUT
             cause = child.bury(time.monotonic())
+            if is_refused:
+                child.start_at = None  # it would say the same again
             self._view.say(f"{plan.name} {cause}; its last words ({child.log}):\n{child.last_words()}")
         if child.start_at is not None and time.monotonic() >= child.start_at:
             child.start()
@@ -70,7 +75,7 @@ class Runner:
     def _ended(self, plan: Plan) -> None:
         del self._running[plan.name]
         if self._folder.state(plan) == "finished":
-            evaluation = last_row(self._folder.run(plan).evaluations)
+            evaluation = read_metrics(self._folder.run(plan).evaluations)[-1]
             self._view.finished(plan, f"evaluation mean {evaluation['mean']:.1f} over {evaluation['games']} games")
         else:
             self.failed.append(plan)

@@ -68,6 +68,11 @@ def test_a_set_of_the_experiment_wins_over_a_shipped_one_of_its_name(tmp_path: P
         ("capacity = 700", "capazity = 7", "did you mean replay.capacity"),
         ("total_steps", "total_stepz", "did you mean run.total_steps"),
         ("[[grid]]", "[[gird]]", "no such key: gird"),
+        ("run = { total_steps", "run = { seed = 7, total_steps", "the grid does"),
+        ("capacity = 700", 'method = "uniform"', "the grid does"),
+        ("[sets.small.replay]", "[sets.smal.replay]", "no grid has the parameter set smal"),
+        ("at_once = 3", 'success = "many"', "success = 'many': a number of points"),
+        ("[sets.small.replay]\ncapacity = 700", 'sets = ["small"]', "no such setting"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, reason: str) -> None:
