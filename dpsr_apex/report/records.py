@@ -18,6 +18,7 @@ import numpy as np
 
 from dpsr_apex.config import Config, ConfigError
 from dpsr_apex.config_files import load_config
+from dpsr_apex.processes.lock import is_served
 from dpsr_apex.report import ReportError
 from dpsr_apex.run.run_directory import RunDirectory
 
@@ -100,7 +101,7 @@ def read_run(path: Path) -> RunRecord | Unreadable:
         rows, torn_rows = _read_rows(run.metrics)
         evaluations, torn_evaluations = _read_rows(run.evaluations)
         scores = _scores(evaluations)
-        state = _state(config, rows, scores, run.logs)
+        state = _state(config, rows, scores, run)
     except (ConfigError, OSError) as error:
         return Unreadable(path, str(error).replace(f"{run.config}: ", ""))
     return RunRecord(path, config, rows, scores, state, torn_rows + torn_evaluations)
@@ -148,13 +149,15 @@ def _scores(evaluations: Sequence[Row]) -> list[Score]:
     return scores
 
 
-def _state(config: Config, rows: Sequence[Row], scores: Sequence[Score], logs: Path) -> State:
+def _state(config: Config, rows: Sequence[Row], scores: Sequence[Score], run: RunDirectory) -> State:
     total = config.run.total_steps
     t = _clock(rows, scores)
     if scores and scores[-1].t >= total:
         return State("finished", f"at t = {scores[-1].t:,}")
     where = f"at t = {t:,} of {total:,}"
-    if failure := _failure(logs):
+    if is_served(run):
+        return State("unfinished", f"going on, {where}")
+    if failure := _failure(run.logs):
         return State("failed", f"{where}: {failure}")
     if not rows and not scores:
         return State("empty", "nothing was logged yet")

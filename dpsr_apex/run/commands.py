@@ -139,9 +139,11 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind:
         Interrupt() as interrupt,
         LiveView(config.run.total_steps, title=title_of(config, run.path)) as view,
     ):
-        view.note(
+        beginning = (
             f"{'Continuing' if checkpoint else 'Starting'} in {run.path} at t = {checkpoint.t if checkpoint else 0:,}"
         )
+        view.note(beginning)
+        log.info(beginning)  # from here on, an error that ended the run before is history
         if checkpoint:
             view.recall(*([row for row in read_metrics(rows) if row["t"] <= checkpoint.t] for rows in _records(run)))
         try:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dpsr_apex.processes.lock import serving_alone
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
+from dpsr_apex.run.run_directory import RunDirectory
 from tests.unit.report.made_runs import NOON, TOTAL, make_run, write_log
 
 
@@ -76,6 +78,14 @@ def test_an_error_that_a_run_went_on_after_is_no_failure(tmp_path: Path, until: 
     write_log(run, "Traceback (most recent call last):", "  ...", "RuntimeError: out of luck")
     write_log(run, f"{NOON} INFO dpsr_apex.run.training: saved again")
     assert record_of(run).state.ending == ("finished" if until == TOTAL else "unfinished")
+
+
+def test_a_run_that_is_served_now_goes_on_whatever_ended_it_before(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", until=3_000)
+    write_log(run, f"{NOON} ERROR dpsr_apex: the run ended")
+    with serving_alone(RunDirectory(run)):
+        assert record_of(run).state == ("unfinished", "going on, at t = 3,000 of 10,000")
+    assert record_of(run).state.ending == "failed"
 
 
 def test_an_empty_run_is_empty(tmp_path: Path) -> None:
