@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
+from dpsr_apex.console import make_console, make_progress
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv, Step
@@ -195,19 +196,19 @@ class _Check:
 
 def check_command(names: list[str], moments: int = 300) -> int:
     """Check environments one after the other and print a table; the exit code is 0 if all passed."""
-    console = Console()
+    console = make_console()
     results = [_watched(console, name, moments) for name in names]
     console.print(_table(results))
     for result in results:
         if not result.passed:
-            console.print(f"{result.name}: {result.problem or 'no moment could be examined'}", markup=False)
+            console.print(f"{result.name}: {result.problem or 'no moment could be examined'}")
     passed = sum(result.passed for result in results)
     console.print(f"{passed} of {len(results)} can be left and re-entered")
     return 0 if passed == len(results) else 1
 
 
 def _watched(console: Console, name: str, moments: int) -> Result:
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with make_progress(console) as progress:
         task = progress.add_task(name, total=moments)
         return check_reentry(name, moments=moments, progress=lambda done: progress.update(task, completed=done))
 
@@ -226,6 +227,6 @@ def _table(results: list[Result]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         covered = (result.moments, result.first_steps, result.lost_lives, result.game_ends, result.time_limits)
-        verdict = "[green]0[/]" if result.passed else f"[red]{result.mismatches or 'error'}[/]"
+        verdict = Text("0", "green") if result.passed else Text(str(result.mismatches or "error"), "red")
         table.add_row(result.name, *map(str, covered), str(result.deepest), f"{result.snapshot_bytes:.0f}", verdict)
     return table

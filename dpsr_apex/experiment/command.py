@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from dpsr_apex.console import make_console
 from dpsr_apex.experiment.folder import Folder
 from dpsr_apex.experiment.grid import Experiment, load_experiment
 from dpsr_apex.experiment.runner import Progression, Runner
@@ -23,7 +24,7 @@ def run_experiment(source: str, path: Path | None, at_once: int | None, dry_run:
     if at_once is not None:
         experiment = replace(experiment, at_once=at_once)
     folder = Folder(path or Path("runs") / experiment.name)
-    console = Console()
+    console = make_console()
     if dry_run:
         _show(experiment, folder, console)
         return 0

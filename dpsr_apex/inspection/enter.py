@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
+from dpsr_apex.console import make_console
 from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.inspection import InspectionError
@@ -172,7 +172,7 @@ def _tell_moment(
     q_values: NDArray[np.float32],
     player: Policy,
 ) -> None:
-    console = Console(highlight=False, markup=False)
+    console = make_console()
     did = f"{action_name(env, moment.action)}, reward {moment.reward:g}"
     if moment.recycled:
         did += f", recycled with a gain of {signed(moment.gain)}"
@@ -201,7 +201,7 @@ def _q_table(env: StackedEnv, q_values: NDArray[np.float32], stored: int) -> Tab
 
 
 def _tell_play(played: Played, video: Path | None) -> None:
-    console = Console(highlight=False, markup=False)
+    console = make_console()
     lives = f", {played.lives_lost} {'life' if played.lives_lost == 1 else 'lives'} lost" if played.lives_lost else ""
     ended = f", then {played.ended}" if played.ended else ", and the game goes on"
     console.print(f"{played.steps:,} steps: score {played.score:+g}{lives}{ended}", soft_wrap=True)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dpsr_apex.console import make_console
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.inspection.moments import (
@@ -129,7 +130,9 @@ def _environment(opened: Opened) -> tuple[StackedEnv | None, str]:
 
 
 def _console() -> Console:
-    return Console(highlight=False, markup=False, width=max(Console().width, WIDTH))
+    console = make_console()
+    console.width = max(console.width, WIDTH)
+    return console
 
 
 def _say(console: Console, line: str) -> None:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.live import Live
 
 from dpsr_apex.config import Config
+from dpsr_apex.console import make_console
 from dpsr_apex.live.figures import Row, plain_line
 from dpsr_apex.live.layout import Screen
 from dpsr_apex.live.panels import Known
@@ -44,7 +45,7 @@ class LiveView:
 
     def __init__(self, total_steps: int, console: Console | None = None, title: str = "") -> None:
         self._known = Known(title or "dpsr-apex", total_steps)
-        self._console = console or LastingConsole()
+        self._console = console or make_console(LastingConsole)
         self._screen = Screen(self._known)
         self._speeds = Speeds()
         self._heard = -1  # clock of the newest row
@@ -123,9 +124,7 @@ class LiveView:
             points[:] = [((a + b) / 2, (c + d) / 2) for (a, c), (b, d) in zip(points[::2], points[1::2], strict=False)]
 
     def _print(self, text: str) -> None:
-        encoding = self._console.encoding
-        text = text.encode(encoding, "replace").decode(encoding)
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(text, emoji=False, markup=False, highlight=False, soft_wrap=True)
         self._console.file.flush()
 
     def _draw_when_due(self) -> None:

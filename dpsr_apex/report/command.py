@@ -20,6 +20,7 @@ from rich.progress import Progress
 from rich.table import Table as TerminalTable
 
 from dpsr_apex import __version__
+from dpsr_apex.console import make_console
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.chapters import Chapter, common_chapter, environment_chapter
 from dpsr_apex.report.comparison import Comparison, conclusions, figures
@@ -46,7 +47,7 @@ class _Material:
 
 def report_runs(paths: Sequence[Path], out: Path | None) -> int:
     """Make the report of the runs at or below `paths`, print where its page is, and give 0; else a ReportError."""
-    console = Console()
+    console = make_console()
     found = find_runs(paths)
     folder = out if out is not None else paths[0] / "report" if len(paths) == 1 else Path("report")
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -130,8 +131,12 @@ def _summary(material: _Material, comparisons: Sequence[Comparison]) -> list[tup
     """By heading; of many environments what is common to them alone, for each has its own in its chapter."""
     common = [comparison for comparison in comparisons if comparison.is_common]
     spoken = comparisons if len(comparisons) <= _FEW else common
-    said = [(f"{spoke.scope}, {spoke.unit}", [*figures(spoke), *conclusions(spoke)]) for spoke in spoken]
+    said = [(_heading(spoke), [*figures(spoke), *conclusions(spoke)]) for spoke in spoken]
     return [("", [_endings(material), *_unfinished(material)]), *said]
+
+
+def _heading(comparison: Comparison) -> str:
+    return f"{comparison.scope}, {comparison.unit}" if comparison.unit else comparison.scope
 
 
 def _endings(material: _Material) -> str:

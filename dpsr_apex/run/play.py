@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
 
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
+from dpsr_apex.console import make_console, make_progress
 from dpsr_apex.roles.build import build_env
 from dpsr_apex.roles.evaluator import evaluate
 from dpsr_apex.run.commands import chosen_checkpoint
@@ -32,20 +31,20 @@ def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
     env = build_env(config, 0, training=False)
     env.close()
     agent = learnt_agent(config, env, found)
-    console = Console()
+    console = make_console()
     with (
-        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
+        make_progress(console) as progress,
         _recorder(config, video) as show,
     ):
         task = progress.add_task(f"{config.env.name}, t = {found.t:,}", total=episodes)
         row = evaluate(
             config, agent, found.t, episodes, show=show, after_game=lambda _score: progress.advance(task)
         ).row()
-    console.print(f"{config.env.name}, weights of t = {found.t:,}, {row['games']} games", highlight=False)
-    console.print(f"scores {' '.join(f'{score:g}' for score in row['scores'])}", highlight=False, soft_wrap=True)
-    console.print(f"mean {row['mean']:.2f}   median {row['median']:.2f}", highlight=False)
+    console.print(f"{config.env.name}, weights of t = {found.t:,}, {row['games']} games")
+    console.print(f"scores {' '.join(f'{score:g}' for score in row['scores'])}", soft_wrap=True)
+    console.print(f"mean {row['mean']:.2f}   median {row['median']:.2f}")
     if video:
-        console.print(f"video {video}", highlight=False, soft_wrap=True)
+        console.print(f"video {video}", soft_wrap=True)
     return 0
 
 

@@ -128,12 +128,12 @@ def test_without_a_terminal_a_row_is_one_line() -> None:
 def test_a_note_is_shown_as_it_is(make: Any) -> None:
     console = make()
     with LiveView(1_000, console) as view:
-        view.note("disk full: [red]kept[/red] step_000000000010")
-    assert "disk full: [red]kept[/red] step_000000000010" in shown(console)
+        view.note("disk full: [red]kept[/red] :x: step_000000000010")
+    assert "disk full: [red]kept[/red] :x: step_000000000010" in shown(console)
 
 
 def test_an_output_that_knows_only_ascii_gets_plain_lines() -> None:
-    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     with LiveView(1_000, Console(file=output, force_terminal=True, width=80, _environ={"TERM": "xterm"})) as view:
         view.update(ROW)
         view.note("t · ε")
