@@ -46,7 +46,7 @@ class Comparison:
     """The groups of one environment, or of all."""
 
     scope: str
-    unit: str
+    unit: str  # of the means; "" where there are none
     means: Mapping[str, Estimate]  # interquartile means, by label
     seeds: Mapping[str, int]  # finished runs
     improvements: Sequence[Improvement]
@@ -77,10 +77,10 @@ def compare_across(environments: Sequence[Environment], rng: np.random.Generator
     notes = [f"Other groups were run in {', '.join(others)}: not part of this."] if others else []
     normalised, more = _normalised(together, scores)
     means = {label: estimate_iqm(strata, rng) for label, strata in normalised.items()}
-    scope = f"{len(together)} environments together"
+    scope, unit = f"{len(together)} environments together", "human-normalised" if means else ""
     counts = _counts(normalised or scores)
     improvements = _improvements(scores, rng)
-    return Comparison(scope, "human-normalised", means, counts, improvements, [*notes, *more], is_common=True)
+    return Comparison(scope, unit, means, counts, improvements, [*notes, *more], is_common=True)
 
 
 def _finished_labels(environment: Environment) -> frozenset[str]:

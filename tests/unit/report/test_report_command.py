@@ -145,6 +145,16 @@ def test_an_empty_run_gives_a_page_that_says_so(tmp_path: Path) -> None:
     assert "Nothing was logged yet" in read_page(run / "report" / "index.html").text
 
 
+def test_the_summary_speaks_of_a_scale_only_where_there_is_one(tmp_path: Path) -> None:
+    for depth in (3, 5):
+        for method in ("dpsr", "per"):
+            make_run(tmp_path / f"{depth}{method}", "env.name=Corridor", f"env.arguments.depth={depth}", method=method)
+    report_runs([tmp_path], None)
+    text = read_page(tmp_path / "report" / "index.html").text
+    assert "2 environments together" in text
+    assert "human-normalised" not in text
+
+
 def test_rows_of_an_older_version_are_no_obstacle(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "metrics.jsonl").write_text('{"t": 500, "return_mean": 3.5}\n{"t": 1000, "return_mean": 4.5}\n{"t": 1500}\n')

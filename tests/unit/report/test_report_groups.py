@@ -133,7 +133,7 @@ def test_without_a_common_scale_there_is_no_mean_over_environments(tmp_path: Pat
             make_run(tmp_path / f"{name}{method}", f"env.name={name}", method=method)
     comparison = compare_across(environments_of(tmp_path), rng())
     assert comparison
-    assert comparison.means == {}
+    assert (comparison.means, comparison.unit) == ({}, "")
     assert len(comparison.improvements) == 1
     assert any("no mean over environments" in note for note in comparison.notes)
 
