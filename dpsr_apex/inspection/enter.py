@@ -23,11 +23,13 @@ from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.inspection import InspectionError
 from dpsr_apex.inspection.film import Film, filming
 from dpsr_apex.inspection.moments import Moment, action_name, find_moment, number, signed
-from dpsr_apex.inspection.opening import Opened, open_run, pasteable, read_checkpoint
+from dpsr_apex.inspection.opening import Opened, open_run
 from dpsr_apex.inspection.proof import Proof, prove
 from dpsr_apex.roles.build import EVALUATION, build_env, one_thread, seeds
+from dpsr_apex.run.choice import read_checkpoint
 from dpsr_apex.run.policy import learnt_agent
 from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.run.typed import pasteable
 from dpsr_apex.run.video import ensure_filmable
 
 

@@ -27,10 +27,11 @@ from dpsr_apex.inspection.moments import (
     signed,
     sum_up_recycled,
 )
-from dpsr_apex.inspection.opening import Opened, open_run, pasteable, seconds_behind
+from dpsr_apex.inspection.opening import Opened, open_run, seconds_behind
 from dpsr_apex.inspection.sheet import draw_sheet, ensure_drawable
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.roles.build import build_env
+from dpsr_apex.run.typed import pasteable
 
 WIDTH = 100  # characters at least: in a narrow terminal lines are broken, and no number is cut
 

@@ -5,8 +5,6 @@ Torch is loaded by those processes alone that compute with it.
 
 from __future__ import annotations
 
-import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,14 +24,14 @@ from dpsr_apex.run.checkpoint import (
     clock_of,
     discard_after,
     list_checkpoints,
-    load_checkpoint,
-    newest_checkpoint,
 )
+from dpsr_apex.run.choice import read_checkpoint
 from dpsr_apex.run.curve import draw_run
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.metrics import read_metrics, truncate_after
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, write_config
 from dpsr_apex.run.supervisor import Supervisor
+from dpsr_apex.run.typed import pasteable
 
 FULL_RUN = 1_000_000  # transitions, the paper's T
 TRIED_STEPS = 100  # of an environment, before a run begins
@@ -52,7 +50,7 @@ def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors:
     run = RunDirectory.open(path)
     wait_until_free(run)
     config = load_config(run.config)
-    found = chosen_checkpoint(run, checkpoint)
+    found = _continued(run, checkpoint)
     if actors is not None and config.system.actors == 0:
         raise ConfigError(f"--actors {actors}: {path} is a run of one process, and goes on as one")
     if actors is not None and actors != config.system.actors:
@@ -120,14 +118,6 @@ def _tried_out(config: Config) -> StackedEnv:
     return env
 
 
-def typed_command() -> str:
-    """The command as it can be typed again."""
-    name = Path(sys.argv[0]).name
-    if name == "__main__.py":
-        return "python -m dpsr_apex.cli"
-    return name if shutil.which(name) else sys.argv[0]
-
-
 def _records(run: RunDirectory) -> tuple[Path, Path]:
     """Its files of rows."""
     return run.metrics, run.evaluations
@@ -154,10 +144,10 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind:
         view.note(f"curve {run.curve}")
         if finished:
             more = max(FULL_RUN, 2 * config.run.total_steps)
-            view.note(f"Finished. To go on to {more:,} steps: {typed_command()} resume {run.path} --steps {more}")
+            view.note(f"Finished. To go on to {more:,} steps: {pasteable('resume', run.path, '--steps', str(more))}")
             return 0
         if saved := list_checkpoints(run.checkpoints):
-            view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To go on: {typed_command()} resume {run.path}")
+            view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To go on: {pasteable('resume', run.path)}")
         else:
             view.note(f"Stopped before there was anything to save. The config is {run.config}")
         return interrupt.exit_code or 1  # it ended by itself before its time
@@ -184,17 +174,13 @@ def _go_on(
     return finished
 
 
-def chosen_checkpoint(run: RunDirectory, chosen: Path | None) -> Checkpoint:
-    """The newest checkpoint of a run, or the one given; RunDirectoryError says what to do where there is none."""
-    if chosen and chosen.resolve().parent != run.checkpoints.resolve():
-        raise RunDirectoryError(f"{chosen} is not a checkpoint of this run: they are in {run.checkpoints}")
+def _continued(run: RunDirectory, chosen: Path | None) -> Checkpoint:
+    """The checkpoint to go on from; where it is damaged, an error with the command for the one before."""
     try:
-        found = load_checkpoint(chosen) if chosen else newest_checkpoint(run.checkpoints)
+        _, found = read_checkpoint(run, chosen)
     except DamagedCheckpoint as damage:
         if damage.offered is None:
             raise
-        remedy = f"To go on from there: {typed_command()} resume {run.path} --checkpoint {damage.offered}"
+        remedy = f"To go on from there: {pasteable('resume', run.path, '--checkpoint', damage.offered)}"
         raise RunDirectoryError(f"{damage} {remedy}") from damage
-    if found is None:
-        raise RunDirectoryError(f"{run.path} has no checkpoint yet: start it again with its config {run.config}")
     return found

@@ -14,7 +14,7 @@ from dpsr_apex.config_files import load_config
 from dpsr_apex.console import make_console, make_progress
 from dpsr_apex.roles.build import build_env
 from dpsr_apex.roles.evaluator import evaluate
-from dpsr_apex.run.commands import chosen_checkpoint
+from dpsr_apex.run.choice import read_checkpoint
 from dpsr_apex.run.policy import learnt_agent
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.run.screen import frames_per_second, rendered
@@ -27,7 +27,7 @@ def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
     """Play whole games with a run's newest weights and print the scores."""
     run = RunDirectory.open(path)
     config = load_config(run.config)
-    found = chosen_checkpoint(run, None)
+    _, found = read_checkpoint(run)
     env = build_env(config, 0, training=False)
     env.close()
     agent = learnt_agent(config, env, found)
