@@ -7,7 +7,6 @@ read is said by name, and never ends the report of the others.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,8 @@ Ending = Literal["finished", "unfinished", "failed", "empty"]
 
 _LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (?P<level>[A-Z]+) [^ ]+ (?P<text>.*)")
 _TRACEBACK = "Traceback (most recent call last)"
+_LISTS = ("age_deciles", "priority_deciles", "scores")  # all else in a row is a single number
+_GREATEST_INT, _GREATEST_FLOAT = 2**63, 1e100  # what is beyond was not measured, and numpy could not reckon with it
 
 
 class State(NamedTuple):
@@ -135,18 +136,13 @@ def _parse(line: bytes) -> Row | None:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(row, dict) or type(row.get("t")) is not int:
+    if not isinstance(row, dict) or type(row.get("t")) is not int or not _is_number(row["t"]):
         return None
-    return {name: value for name, value in row.items() if _is_number(value) or _is_numbers(value)}
+    return {name: value for name, value in row.items() if (_is_numbers if name in _LISTS else _is_number)(value)}
 
 
 def _scores(evaluations: Sequence[Row]) -> list[Score]:
-    scores = []
-    for row in evaluations:
-        games = row.get("scores")
-        if isinstance(games, list) and games:
-            scores.append(Score(row["t"], float(np.mean(games))))
-    return scores
+    return [Score(row["t"], float(np.mean(row["scores"]))) for row in evaluations if row.get("scores")]
 
 
 def _state(config: Config, rows: Sequence[Row], scores: Sequence[Score], run: RunDirectory) -> State:
@@ -190,7 +186,10 @@ def _clock(rows: Sequence[Row], scores: Sequence[Score]) -> int:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is one that can be reckoned with: neither NaN nor infinite, nor beyond all measure."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < (_GREATEST_INT if isinstance(value, int) else _GREATEST_FLOAT)
 
 
 def _is_numbers(value: Any) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import subprocess
 import sys
@@ -160,6 +161,15 @@ def test_rows_of_an_older_version_are_no_obstacle(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text('{"t": 500, "return_mean": 3.5}\n{"t": 1000, "return_mean": 4.5}\n{"t": 1500}\n')
     report_runs([run], None)
     assert "Learning curves" in read_page(run / "report" / "index.html").text
+
+
+def test_odd_rows_do_not_end_the_report(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    odd = {"t": 20_000, "x": 10**400, "age_deciles": 5, "return_mean": [1, 2], "recycled": None, "age_mean": "old"}
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as rows:
+        rows.write(f"{json.dumps(odd)}\n")
+    report_runs([run], None)
+    assert "1 run, finished." in read_page(run / "report" / "index.html").text
 
 
 def test_where_nothing_can_be_read_the_reasons_are_given(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dpsr_apex.processes.lock import serving_alone
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
 from dpsr_apex.run.run_directory import RunDirectory
-from tests.unit.report.made_runs import NOON, TOTAL, make_run, write_log
+from tests.unit.report.made_runs import NOON, TOTAL, make_run, write_log, write_rows
 
 
 def record_of(path: Path) -> RunRecord:
@@ -116,6 +116,24 @@ def test_what_is_no_number_is_no_value(tmp_path: Path) -> None:
         '{"t": 5, "scores": ["a"]}\n{"t": 6, "scores": []}\n{"t": 7, "scores": [2]}\n'
     )
     assert record_of(run).scores == [(7, 2.0)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"x": 10**400}, {"recycled": -(10**30)}, {"age_mean": 1e300}, {"age_deciles": 5}, {"return_mean": [1, 2]}],
+)
+def test_a_value_of_the_wrong_kind_or_beyond_measure_is_no_value(tmp_path: Path, odd: dict[str, object]) -> None:
+    run = make_run(tmp_path / "run")
+    write_rows(run / "metrics.jsonl", [{"t": 1, "loss": 0.5} | odd])
+    assert record_of(run).rows == [{"t": 1, "loss": 0.5}]
+
+
+def test_a_clock_beyond_measure_is_a_torn_line_and_scores_that_are_no_list_are_none(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    write_rows(run / "metrics.jsonl", [{"t": 10**400}, {"t": 2}])
+    write_rows(run / "evaluations.jsonl", [{"t": 1, "scores": 5}, {"t": 2, "scores": [10**400]}])
+    record = record_of(run)
+    assert (record.rows, record.scores, record.torn) == ([{"t": 2}], [], 1)
 
 
 def test_a_run_whose_config_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
