@@ -70,15 +70,12 @@ def estimate_iqm(scores: Scores, rng: np.random.Generator, resamples: int = RESA
 
 def probability_of_improvement(x: Scores, y: Scores) -> float:
     """How likely a run of `x` scores higher than one of `y` in the same environment; a tie counts one half."""
-    return float(np.mean([_wins(mine, theirs) for mine, theirs in zip(x, y, strict=True)]))
+    return float(np.mean([_wins(mine, theirs).mean() for mine, theirs in zip(x, y, strict=True)]))
 
 
 def estimate_improvement(x: Scores, y: Scores, rng: np.random.Generator, resamples: int = RESAMPLES) -> Estimate:
     """The probability of improvement of `x` over `y`, averaged over the environments, which both list alike."""
-    resampled = [
-        _wins(_resample(mine, resamples, rng), _resample(theirs, resamples, rng))
-        for mine, theirs in zip(x, y, strict=True)
-    ]
+    resampled = [_resampled_wins(mine, theirs, resamples, rng) for mine, theirs in zip(x, y, strict=True)]
     return _estimate(probability_of_improvement(x, y), np.mean(resampled, axis=0), [x, y])
 
 
@@ -107,10 +104,22 @@ def _fill_band(band: Band, here: NDArray[np.bool_], curves: Floats, rng: np.rand
 
 
 def _wins(x: Floats, y: Floats) -> Floats:
-    """Over the last axes: the share of pairs that `x` wins."""
-    differences = x[..., :, None] - y[..., None, :]
-    shares: Floats = ((np.sign(differences) + 1) / 2).mean(axis=(-2, -1))
+    """1 for each pair that `x` (the rows) wins, 0 for each that `y` wins, and one half for a tie."""
+    wins: Floats = (np.sign(x[:, None] - y) + 1) / 2
+    return wins
+
+
+def _resampled_wins(x: Floats, y: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+    """The share of pairs that `x` wins in each resample: seeds are counted, so that no pair is compared again."""
+    times_x, times_y = (_times_drawn(len(stratum), resamples, rng) for stratum in (x, y))
+    shares: Floats = (times_x @ _wins(x, y) * times_y).sum(axis=1) / (len(x) * len(y))
     return shares
+
+
+def _times_drawn(seeds: int, resamples: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Resamples × seeds: how often each seed is in each."""
+    drawn = rng.integers(seeds, size=(resamples, seeds)) + seeds * np.arange(resamples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=resamples * seeds).reshape(resamples, seeds)
 
 
 def _resample(stratum: Floats, resamples: int, rng: np.random.Generator) -> Floats:
