@@ -6,20 +6,19 @@ It works on the head's machine, since it writes into the run directory: every sc
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from dpsr_apex.config_files import load_config
 from dpsr_apex.processes.link import Address, Link, request_to_join
-from dpsr_apex.processes.weights import WeightsClient, squeeze_weights
+from dpsr_apex.processes.weights import WeightsClient
 from dpsr_apex.roles.build import build_agent, build_env, one_thread
-from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate
+from dpsr_apex.roles.evaluator import EvaluationStopped, evaluate
 from dpsr_apex.run.checkpoint import has_checkpoint, newest_checkpoint
+from dpsr_apex.run.evaluations import keep_evaluation
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.journal import passed
-from dpsr_apex.run.metrics import append_row, read_metrics
+from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.messages import Welcome
 from dpsr_apex.wire.sockets import wait
@@ -76,7 +75,6 @@ class EvaluatorProcess:
         """A replay that went back to a checkpoint has dropped those that came after it."""
         rows = read_metrics(self._run.evaluations)
         self._evaluated_at = rows[-1]["t"] if rows else 0
-        self._best = max((row["mean"] for row in rows), default=-math.inf)
 
     def _is_over(self) -> bool:
         """Also keeps the link, since it is asked at every step of an evaluation."""
@@ -124,23 +122,6 @@ class EvaluatorProcess:
         self._evaluated_at = t
         log.info(evaluation.summary())
         try:
-            self._keep(evaluation)
+            keep_evaluation(self._run, evaluation.row(), self._agent.weights("online"))
         except OSError as error:
             log.error("the evaluation at t = %d could not be written: %s", t, error)
-
-    def _keep(self, evaluation: Evaluation) -> None:
-        row = evaluation.row()
-        weights = squeeze_weights(self._agent.weights("online"))
-        _write(self._run.last_weights, weights)
-        if row["mean"] > self._best:
-            self._best = row["mean"]
-            _write(self._run.best_weights, weights)
-        append_row(self._run.evaluations, row)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(f".unfinished-{path.name}")
-    temporary.write_bytes(content)
-    temporary.replace(path)

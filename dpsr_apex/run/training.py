@@ -11,9 +11,10 @@ from dpsr_apex.live.view import LiveView
 from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate
 from dpsr_apex.run.checkpoint import Checkpoint, save_checkpoint
 from dpsr_apex.run.curve import draw_run
+from dpsr_apex.run.evaluations import keep_evaluation
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.journal import Journal, passed
-from dpsr_apex.run.metrics import append_row, truncate_after
+from dpsr_apex.run.metrics import truncate_after
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.run.solo import Solo
 from dpsr_apex.state import State, join, split
@@ -101,7 +102,7 @@ class Training:
     def _report(self, evaluation: Evaluation) -> None:
         row = evaluation.row()
         self._journal.diary.evaluation_mean = row["mean"]
-        self._journal.guard(lambda: append_row(self._run.evaluations, row))
+        self._journal.guard(lambda: keep_evaluation(self._run, row, self.solo.agent.weights("online")))
         self._view.evaluated(row)
         self._say(evaluation.summary())
 

@@ -20,6 +20,7 @@ from dpsr_apex.run.metrics import fingerprint, read_metrics
 COMMAND = Path(sys.executable).with_name("dpsr-apex")
 COMMANDS = ("train", "resume", "actor", "replay", "learner", "evaluator", "rate", "watch", "eval", "check")
 
+WEIGHTS = ("weights/best.safetensors", "weights/last.safetensors")
 SMALL = ["--steps=240"] + [
     f"--set={setting}"
     for setting in (
@@ -126,7 +127,7 @@ def test_options_that_do_not_exist_are_refused_with_the_usage(capsys: pytest.Cap
 
 
 def test_a_run_directory_holds_everything(finished: Path) -> None:
-    for name in ("config.toml", "metrics.jsonl", "evaluations.jsonl", "curve.png", "logs/solo.log"):
+    for name in ("config.toml", "metrics.jsonl", "evaluations.jsonl", "curve.png", "logs/solo.log", *WEIGHTS):
         assert (finished / name).stat().st_size > 0, name
     assert any((finished / "tensorboard").iterdir())
     assert [load_checkpoint(path).t for path in list_checkpoints(finished / "checkpoints")] == [200, 240]
