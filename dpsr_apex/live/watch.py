@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ def watch_run(path: Path) -> int:
     """Show a run until it ends; the exit code is 130 after Ctrl-C, which ends nothing but the watching."""
     run = RunDirectory.open(path)
     config = load_config(run.config)
+    # A shell that starts something in the background has it ignore Ctrl-C, and all that this starts too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     view = LiveView(config.run.total_steps, title=title_of(config, run.path))
     try:
         with view:
@@ -181,15 +185,14 @@ class Tail:
         """Those since the last call; all, when the file is another one."""
         self.was_replaced = False
         try:
-            status = self._path.stat()
+            file = self._path.open("rb")
         except FileNotFoundError:
             return []
-        if status.st_ino != self._file or status.st_size < self._end:
-            self.was_replaced = self._file is not None
-            self._file, self._end = status.st_ino, 0
-        if status.st_size <= self._end:
-            return []
-        with self._path.open("rb") as file:
+        with file:
+            status = os.fstat(file.fileno())  # of this one, whatever takes its name meanwhile
+            if status.st_ino != self._file or status.st_size < self._end:
+                self.was_replaced = self._file is not None
+                self._file, self._end = status.st_ino, 0
             file.seek(self._end)
             whole, newline, _torn = file.read().rpartition(b"\n")
         self._end += len(whole) + len(newline)

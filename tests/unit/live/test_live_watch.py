@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -48,6 +49,33 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     append_row(path, {"t": 3})
     assert tail.read() == [{"t": 3}]
     assert not tail.was_replaced
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_read_as_one_of_the_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, newer = tmp_path / "metrics.jsonl", tmp_path / "newer.jsonl"
+    tail = Tail(path)
+    append_row(path, {"t": 1})
+    assert tail.read() == [{"t": 1}]
+    append_row(path, {"t": 2})
+    for t in (1, 20_000, 30_000):
+        append_row(newer, {"t": t})
+
+    def replaced_after(do: Any) -> Any:
+        def doing(*given: Any, **named: Any) -> Any:
+            done = do(*given, **named)
+            newer.replace(path)
+            monkeypatch.undo()
+            return done
+
+        return doing
+
+    monkeypatch.setattr(Path, "stat", replaced_after(Path.stat))
+    monkeypatch.setattr(Path, "open", replaced_after(Path.open))
+    assert tail.read() == [{"t": 2}]
+    assert tail.read() == [{"t": 1}, {"t": 20_000}, {"t": 30_000}]
+    assert tail.was_replaced
 
 
 def test_every_row_is_a_line_also_when_several_come_between_two_looks(
