@@ -29,7 +29,7 @@ from dpsr_apex.report.groups import METHODS, Environment, group_runs
 from dpsr_apex.report.numbers import counted, duration, interval, plain
 from dpsr_apex.report.page import Page, RunLine, render
 from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
-from dpsr_apex.report.success import success_chapter, success_of
+from dpsr_apex.report.success import Outcome, outcomes_of, success_chapter, success_of
 from dpsr_apex.report.tables import describe_run, differences_table, runs_of
 
 SEED = 0  # of the bootstrap: a report made again has the same numbers
@@ -59,10 +59,11 @@ def report_runs(paths: Sequence[Path], out: Path | None) -> int:
             for number, environment in progress.track(numbered, description="comparing")
         ]
         goal = success_of(paths)
-        successes = success_chapter(goal, material.environments) if goal is not None else None
+        outcomes = outcomes_of(goal, material.environments) if goal is not None else []
+        successes = success_chapter(goal, material.environments, outcomes) if goal is not None and outcomes else None
         chapters = [*filter(None, [common_chapter(material.environments, rng), successes]), *chapters]
         try:
-            page = _write(folder, material, chapters, successes, progress)
+            page = _write(folder, material, chapters, outcomes, progress)
         except OSError as error:
             raise ReportError(f"{folder}: the report cannot be written there: {error.strerror or error}") from error
     _print_summary(console, page, chapters, material.unreadable)
@@ -80,7 +81,7 @@ def _read(paths: Iterable[Path]) -> _Material:
 
 
 def _write(
-    folder: Path, material: _Material, chapters: Sequence[Chapter], successes: Chapter | None, progress: Progress
+    folder: Path, material: _Material, chapters: Sequence[Chapter], outcomes: Sequence[Outcome], progress: Progress
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     pictures = [picture for chapter in chapters for picture in chapter.pictures]
@@ -88,9 +89,7 @@ def _write(
         (folder / f"{picture.name}.png").write_bytes(picture.png())
     comparisons = [chapter.comparison for chapter in chapters if chapter.comparison]
     differences = differences_table(material.environments)
-    success = successes.sections[0].tables[0] if successes else None
-    tables = {"config_differences": differences, "success": success}
-    files = write_csvs(folder, material.environments, comparisons, tables)
+    files = write_csvs(folder, material.environments, comparisons, differences, outcomes)
     root = _common_folder([*(record.path for record in material.records), *(path for path, _ in material.unreadable)])
     page = Page(
         title=_title(material.environments),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from dpsr_apex.report.comparison import Comparison
 from dpsr_apex.report.curves import DECILES
 from dpsr_apex.report.groups import Environment, Group
 from dpsr_apex.report.records import Row, RunRecord
+from dpsr_apex.report.success import Outcome
 from dpsr_apex.report.tables import Table, recycling_totals, throughput_of
 
 _OF_REPLAY = (
@@ -29,6 +30,7 @@ _THROUGHPUT = (
     *("environment", "group", "runs", "elapsed_seconds"),
     *("steps_per_second", "updates_per_second", "steps_per_update"),
 )
+_SUCCESS = ("environment", "group", "seeds", "found", "found_low", "found_high", "kept", "kept_low", "kept_high")
 _REPLAY = (
     *("environment", "group", "seed", "t", *_OF_REPLAY),
     *(f"{name}_{10 * decile}" for name in _DECILES for decile in range(DECILES)),
@@ -39,9 +41,10 @@ def write_csvs(
     out: Path,
     environments: Sequence[Environment],
     comparisons: Sequence[Comparison],
-    tables: Mapping[str, Table | None],
+    differences: Table | None,
+    outcomes: Sequence[Outcome],
 ) -> list[Path]:
-    """Write all of them, these `tables` under their names too; gives their paths."""
+    """Write all of them but those of which there is nothing to say; gives their paths."""
     groups = [group for environment in environments for group in environment.groups]
     files: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
         "curves.csv": (_CURVES, _curves(groups)),
@@ -50,8 +53,11 @@ def write_csvs(
         "throughput.csv": (_THROUGHPUT, map(_throughput, groups)),
         "replay.csv": (_REPLAY, _replay(groups)),
         "recycling.csv": (("environment", "group", "counter", "sum"), _recycling(groups)),
-        **{f"{name}.csv": (table.columns, table.rows) for name, table in tables.items() if table},
     }
+    if differences:
+        files["config_differences.csv"] = differences.columns, differences.rows
+    if outcomes:
+        files["success.csv"] = _SUCCESS, map(_success, outcomes)
     return [_write(out / name, columns, rows) for name, (columns, rows) in files.items()]
 
 
@@ -111,6 +117,11 @@ def _deciles(row: Row, name: str) -> Sequence[Any]:
 def _recycling(groups: Sequence[Group]) -> Iterable[Sequence[Any]]:
     for group in groups:
         yield from ([group.environment, group.label, *item] for item in recycling_totals(group).items())
+
+
+def _success(outcome: Outcome) -> Sequence[Any]:
+    group = outcome.group
+    return [group.environment, group.label, outcome.runs, *outcome.found, *outcome.kept]
 
 
 def _name(group: Group, run: RunRecord) -> list[Any]:

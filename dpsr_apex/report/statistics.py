@@ -58,7 +58,8 @@ def share_of(count: int, whole: int) -> Estimate:
     middle = share + z**2 / (2 * whole)
     reach = z * math.sqrt(share * (1 - share) / whole + z**2 / (4 * whole**2))
     scale = 1 + z**2 / whole
-    return Estimate(share, (middle - reach) / scale, (middle + reach) / scale)
+    low, high = max((middle - reach) / scale, 0.0), min((middle + reach) / scale, 1.0)  # rounding may say -1e-17
+    return Estimate(share, low, high)
 
 
 def estimate_iqm(scores: Scores, rng: np.random.Generator, resamples: int = RESAMPLES) -> Estimate:

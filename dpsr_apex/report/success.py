@@ -41,24 +41,27 @@ def success_of(paths: Sequence[Path]) -> float | None:
     return goals.pop() if len(goals) == 1 else None
 
 
-def success_chapter(goal: float, environments: Sequence[Environment]) -> Chapter | None:
-    """How many runs reached `goal`; None while none has finished."""
+def outcomes_of(goal: float, environments: Sequence[Environment]) -> list[Outcome]:
+    """What became of every group that has finished runs."""
     difficulties = _difficulties(environments)
-    outcomes = [
+    return [
         _outcome(goal, group, difficulties.get(environment.name))
         for environment in environments
         for group in environment.groups
         if len(group.final_scores)
     ]
-    if not outcomes:
-        return None
+
+
+def success_chapter(goal: float, environments: Sequence[Environment], outcomes: Sequence[Outcome]) -> Chapter:
+    """How many runs reached `goal`, of at least one group."""
     words = (
         f"A run has found the way if a game in its training reached {goal:g} points, and kept it if its final "
         "evaluation does. Intervals are Wilson's, at 95%."
     )
     argument = _argument(environments)
     pictures = [_draw(argument, outcomes)] if argument else []
-    return Chapter(f"Runs that reached {goal:g} points", None, [Section("", [words], pictures, [_table(outcomes)])])
+    section = Section("Found and kept", [words], pictures, [_table(outcomes)])
+    return Chapter(f"Runs that reached {goal:g} points", None, [section])
 
 
 def _goal(path: Path) -> float | None:
@@ -71,7 +74,7 @@ def _goal(path: Path) -> float | None:
 
 def _outcome(goal: float, group: Group, difficulty: float | None) -> Outcome:
     finished = [run for run in group.runs if run.final_score is not None]
-    found = sum((run.last("return_best") or -float("inf")) >= goal for run in finished)
+    found = sum((best := run.last("return_best")) is not None and best >= goal for run in finished)
     kept = sum(_final(run) >= goal for run in finished)
     count = len(finished)
     return Outcome(group, difficulty, count, share_of(found, count), share_of(kept, count))

@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 from scipy.stats import binomtest
 
 from dpsr_apex.report.command import report_runs
+from dpsr_apex.report.groups import group_runs
+from dpsr_apex.report.records import RunRecord, read_run
 from dpsr_apex.report.statistics import share_of
-from dpsr_apex.report.success import success_of
+from dpsr_apex.report.success import outcomes_of, success_of
 from tests.unit.report.made_runs import make_run
 
 
@@ -19,7 +22,7 @@ def test_the_interval_of_a_share_is_wilsons(count: int, whole: int) -> None:
     assert share_of(count, whole) == pytest.approx((count / whole, expected.low, expected.high))
 
 
-def corridor(folder: Path, depth: int, method: str, seed: int, *, best: float, final: float) -> None:
+def corridor(folder: Path, depth: int, method: str, seed: int, *, best: float | None, final: float) -> None:
     run = make_run(
         folder / f"{method}-{depth}-{seed}",
         "env.name=Corridor",
@@ -44,13 +47,30 @@ def test_the_shares_of_runs_that_found_and_kept_the_way_are_reported_by_difficul
         for seed in range(3):
             corridor(tmp_path, depth, method, seed, best=best, final=final)
     assert report_runs([tmp_path], tmp_path / "out") == 0
-    with (tmp_path / "out" / "success.csv").open() as file:
-        rows = {(row[0], row[1]): (row[2], row[3], row[5]) for row in csv.reader(file)}
-    assert rows["Corridor (depth = 3)", "dpsr"] == ("3", "1.00", "1.00")
-    assert rows["Corridor (depth = 7)", "dpsr"] == ("3", "1.00", "0.00")
-    assert rows["Corridor (depth = 7)", "per"] == ("3", "0.00", "0.00")
+    with (tmp_path / "out" / "success.csv").open(newline="") as file:
+        rows = {(row.pop("environment"), row.pop("group")): row for row in csv.DictReader(file)}
+    all_of_them, none_of_them = share_of(3, 3), share_of(0, 3)
+    for depth, method, found, kept in (
+        (3, "dpsr", all_of_them, all_of_them),
+        (7, "dpsr", all_of_them, none_of_them),
+        (7, "per", none_of_them, none_of_them),
+    ):
+        row = rows[f"Corridor (depth = {depth})", method]
+        assert list(row) == ["seeds", "found", "found_low", "found_high", "kept", "kept_low", "kept_high"]
+        assert [float(cell) for cell in row.values()] == [3, *found, *kept]
     assert (tmp_path / "out" / "success.png").is_file()
-    assert "Runs that reached 501 points" in (tmp_path / "out" / "index.html").read_text()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "Runs that reached 501 points" in page
+    assert not re.search(r"<h\d></h\d>", page)
+
+
+@pytest.mark.parametrize(("best", "found"), [(0.0, 1.0), (-1.0, 0.0), (None, 0.0)])
+def test_a_best_game_of_zero_points_is_a_game(tmp_path: Path, best: float | None, found: float) -> None:
+    corridor(tmp_path, 3, "dpsr", 0, best=best, final=100.0)
+    record = read_run(tmp_path / "dpsr-3-0")
+    assert isinstance(record, RunRecord)
+    (outcome,) = outcomes_of(0.0, group_runs([record]))
+    assert outcome.found.value == found
 
 
 def test_experiments_that_name_no_success_or_two_have_none(tmp_path: Path) -> None:
