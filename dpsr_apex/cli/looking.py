@@ -7,6 +7,8 @@ from pathlib import Path
 
 from dpsr_apex.cli.arguments import Commands, add_command, fail, natural, positive
 
+COUNT, STEPS = 8, 300  # of `inspect`, where none are given
+
 WATCH_EXAMPLES = """examples:
   dpsr-apex watch runs/cartpole-dpsr-seed0-20260101-120000
 """
@@ -52,13 +54,11 @@ def _add_watch(watch: argparse.ArgumentParser) -> None:
 
 def _add_inspect(inspect: argparse.ArgumentParser) -> None:
     inspect.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    inspect.add_argument("--count", type=positive, default=8, metavar="N", help="transitions of each kind (default: 8)")
+    inspect.add_argument("--count", type=positive, metavar="N", help=f"transitions of each kind (default: {COUNT})")
     inspect.add_argument("--sheet", type=Path, metavar="FILE.png", help="their frames (default: RUN_DIR/replay.png)")
     inspect.add_argument("--checkpoint", type=Path, metavar="DIR", help="another checkpoint than the newest")
     inspect.add_argument("--enter", type=natural, metavar="ID", help="restore this transition's state and play on")
-    inspect.add_argument(
-        "--steps", type=positive, default=300, metavar="N", help="to play after --enter (default: 300)"
-    )
+    inspect.add_argument("--steps", type=positive, metavar="N", help=f"to play after --enter (default: {STEPS})")
     inspect.add_argument("--video", type=Path, metavar="FILE.mp4", help="record what follows --enter")
     inspect.add_argument("--policy", type=Path, metavar="RUN_DIR", help="play with another run's newest weights")
     inspect.set_defaults(command=_inspect)
@@ -66,7 +66,12 @@ def _add_inspect(inspect: argparse.ArgumentParser) -> None:
 
 def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument("paths", nargs="+", type=Path, metavar="RUN_DIR", help="runs, or folders of runs")
-    report.add_argument("--out", type=Path, metavar="DIR", help="where the page goes (default: RUN_DIR/report)")
+    report.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where the page goes (default: RUN_DIR/report, or ./report for several)",
+    )
     report.set_defaults(command=_report)
 
 
@@ -78,7 +83,12 @@ def _add_eval(evaluation: argparse.ArgumentParser) -> None:
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:
-    check.add_argument("names", nargs="*", metavar="ENV", help="an ALE game, Gymnasium id or package.module:Class")
+    check.add_argument(
+        "names",
+        nargs="*",
+        metavar="ENV",
+        help="an ALE game, a MinAtar game (MinAtar/Breakout), a Gymnasium id or package.module:Class",
+    )
     check.add_argument("--all", action="store_true", help="the paper's 24 games")
     check.add_argument(
         "--moments", type=positive, default=300, metavar="N", help="at least so many of each (default: 300)"
@@ -94,16 +104,19 @@ def _watch(given: argparse.Namespace) -> int:
 
 def _inspect(given: argparse.Namespace) -> int:
     if given.enter is None:
-        if given.video or given.policy:
-            return fail("--video and --policy go with --enter ID: which moment is to be played on from?", 2)
+        if given.steps or given.video or given.policy:
+            return fail("--steps, --video and --policy go with --enter ID: which moment is to be played on from?", 2)
 
         from dpsr_apex.inspection.overview import inspect_run
 
-        return inspect_run(given.run_dir, given.count, given.sheet, given.checkpoint)
+        return inspect_run(given.run_dir, given.count or COUNT, given.sheet, given.checkpoint)
+    if given.count or given.sheet:
+        return fail("--count and --sheet go without --enter: they are of the tables, and it shows one moment alone", 2)
 
     from dpsr_apex.inspection.enter import enter_moment
 
-    return enter_moment(given.run_dir, given.enter, given.steps, given.video, given.policy, given.checkpoint)
+    steps = given.steps or STEPS
+    return enter_moment(given.run_dir, given.enter, steps, given.video, given.policy, given.checkpoint)
 
 
 def _report(given: argparse.Namespace) -> int:

@@ -193,6 +193,9 @@ def test_another_runs_policy_plays_if_it_fits(cartpole: Path, breakout: Path, tm
         (["--checkpoint", "nowhere"], "is not a checkpoint of this run"),
         (["--sheet", "sheet.jpg"], r"written as \.png"),
         (["--video", "game.mp4"], "go with --enter ID"),
+        (["--steps", "5"], "go with --enter ID"),
+        (["--enter", "IDENTITY", "--sheet", "sheet.png"], "go without --enter"),
+        (["--enter", "IDENTITY", "--count", "3"], "go without --enter"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_a_reason(
