@@ -6,6 +6,7 @@ Whatever comes from a run or a path is text and is escaped: a run directory may 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -139,7 +140,7 @@ def _row(cells: Sequence[str]) -> str:
 
 def _scrolling(caption: str, columns: Iterable[str], rows: Sequence[str]) -> str:
     heads = "".join(
-        f'<th scope="col"{_LEFT if column in _OF_WORDS else ""}>{escape(column)}</th>' for column in columns
+        f'<th scope="col"{_LEFT if column in _OF_WORDS else ""}>{_breakable(column)}</th>' for column in columns
     )
     # Seen above the box, where it does not scroll away with the table; heard as the table's own.
     return (
@@ -148,6 +149,11 @@ def _scrolling(caption: str, columns: Iterable[str], rows: Sequence[str]) -> str
         f'<caption class="heard">{escape(caption)}</caption><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div></div>"
     )
+
+
+def _breakable(column: str) -> str:
+    """A heading that may be broken within a setting's name, such as `replay.recycle_period`."""
+    return re.sub("([._])", r"\1<wbr>", escape(column))
 
 
 def _settings(differences: Table | None) -> str:

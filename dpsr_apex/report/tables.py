@@ -135,15 +135,15 @@ def recycling_table(environment: Environment) -> Table | None:
 
 
 def differences_table(environments: Sequence[Environment]) -> Table | None:
-    """The settings in which groups differ; None if they do in none."""
+    """A row for each group with the settings in which they differ; None if they do in none."""
     groups = [group for environment in environments for group in environment.groups]
     keys = differing_keys(groups)
     if not keys:
         return None
     several = len(environments) > 1
     names = [f"{group.environment}: {group.label}" if several else group.label for group in groups]
-    rows = [[key, *(group.settings[key] for group in groups)] for key in keys]
-    return Table("Settings that differ, the seed left out", ["setting", *names], rows)
+    rows = [[name, *(group.settings[key] for key in keys)] for name, group in zip(names, groups, strict=True)]
+    return Table("Settings that differ, the seed left out", ["group", *keys], rows)
 
 
 def runs_of(environments: Iterable[Environment]) -> list[tuple[Group, RunRecord]]:

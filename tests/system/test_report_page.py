@@ -19,7 +19,12 @@ from dpsr_apex.report.command import report_runs
 from tests.unit.report.made_runs import make_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PHONE, DESKTOP = 390, 1280  # CSS pixels
+PHONE, PAPER, DESKTOP = 390, 687, 1280  # CSS pixels; A4 is 210 mm wide, of which its margins take 28
+SETTINGS = {  # so that the table of settings is wide
+    "dpsr": ("replay.replacing_exponent=0.3", "replay.recycle_candidates=32", "replay.recycle_period=500"),
+    "per": ("learner.learning_rate=0.00025", "replay.sampling_exponent=0.55"),
+    "uniform": ("learner.target_period=321",),
+}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
@@ -45,6 +50,7 @@ frame.onload = async () => {
     base: parseFloat(view.getComputedStyle(page.body).fontSize),
     scripts: page.scripts.length,
     requests: view.performance.getEntriesByType("resource").filter(entry => !entry.name.startsWith("data:")).length,
+    tables: Math.max(...[...page.querySelectorAll("table")].map(table => table.getBoundingClientRect().right)),
     shown: Math.min(...pictures.map(picture => picture.getBoundingClientRect().width)),
   });
 };
@@ -69,7 +75,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for game in ("Breakout", "Freeway"):
         for method in ("dpsr", "per", "uniform"):
             for seed in range(2):
-                make_run(runs / f"{game}{method}{seed}", f"env.name={game}", method=method, seed=seed)
+                overrides = (f"env.name={game}", *SETTINGS[method])
+                make_run(runs / f"{game}{method}{seed}", *overrides, method=method, seed=seed)
     make_run(runs / "empty", until=0)
     make_run(runs / ("a-long-name-without-any-place-to-break-it-" * 3), "env.name=Freeway", until=4_000)
     (make_run(runs / "broken") / "config.toml").write_text(f"[replay]\n{'x' * 200} = 1\n")
@@ -117,5 +124,24 @@ def test_the_browser_would_tell_of_a_page_that_is_too_wide_or_broken(page: Path,
 
 
 def test_the_page_can_be_printed(page: Path, tmp_path: Path) -> None:
-    chromium(tmp_path / "profile", f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer", page.as_uri())
-    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    """With the rules for paper in force nothing scrolls: what is wider than the paper would be cut off."""
+    seen, _ = look(as_printed(page, tmp_path), tmp_path, PAPER)
+    assert seen["wide"] == []
+    assert seen["tables"] <= PAPER
+    assert seen["width"] <= PAPER
+
+
+def test_a_table_that_is_too_wide_for_paper_would_be_noticed(page: Path, tmp_path: Path) -> None:
+    printed = as_printed(page, tmp_path)
+    html = printed.read_text(encoding="utf-8")
+    printed.write_text(html.replace("<td>", f"<td>{'9' * 150}", 1), encoding="utf-8")
+    seen, _ = look(printed, tmp_path, PAPER)
+    assert seen["tables"] > PAPER
+
+
+def as_printed(page: Path, folder: Path) -> Path:
+    """A copy of the page that looks on a screen as it would on paper."""
+    html = page.read_text(encoding="utf-8")
+    assert html.count("@media print {") == 1
+    (folder / "printed.html").write_text(html.replace("@media print {", "@media all {"), encoding="utf-8")
+    return folder / "printed.html"

@@ -129,7 +129,9 @@ def test_the_files_hold_what_is_shown(report: Path) -> None:
     assert float(final["dpsr"]["mean"]) == pytest.approx(sum(last) / 2)
     replay = rows_of(report / "replay.csv")
     assert float(replay[-1]["age_deciles_100"]) >= float(replay[-1]["age_deciles_0"])
-    assert {row["setting"] for row in rows_of(report / "config_differences.csv")} == {"env.name", "replay.method"}
+    differing = rows_of(report / "config_differences.csv")
+    assert list(differing[0]) == ["group", "env.name", "replay.method"]
+    assert {row["replay.method"] for row in differing} == {"dpsr", "per", "uniform"}
     pictures = [tag for tag, _ in read_page(report / "index.html").tags if tag == "img"]
     assert len(list(report.glob("*.png"))) == len(pictures)
 

@@ -46,7 +46,9 @@ def test_a_setting_that_differs_within_a_method_is_in_its_labels_alone(tmp_path:
     assert differing_keys(environment.groups) == keys
     table = differences_table([environment])
     assert table
-    assert [row[0] for row in table.rows] == keys
+    assert table.columns == ["group", *keys]
+    assert table.rows[0] == [labels[0], "dpsr", "0.1", "32 × 32"]
+    assert [row[0] for row in table.rows] == labels
 
 
 def test_environments_are_told_apart_by_name_and_arguments(tmp_path: Path) -> None:
