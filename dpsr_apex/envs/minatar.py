@@ -6,7 +6,6 @@ moment. A game never sees a state whose checksum was not verified first.
 
 from __future__ import annotations
 
-import colorsys
 import hashlib
 import json
 import struct
@@ -19,6 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec
+from dpsr_apex.envs.planes import GROUND, plane_colours
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 
 try:
@@ -39,7 +39,6 @@ MAX_STEPS = 2_500  # agent steps of one game
 
 _ACTION_NAMES = {"n": "none", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
 _CELL = 16  # pixels of a cell's edge in a picture
-_GROUND = (16, 18, 24)  # RGB
 _FIXED = ("action_map", "channels", "ramping", "random")  # of a game: what no step changes, and its generator
 
 # Of the generator: state, increment, half a draw that is kept for later and whether there is one. Then the steps of
@@ -84,7 +83,7 @@ class MinAtar(gymnasium.Env[Planes, Any]):
         self._actions: list[int] = self._player.minimal_action_set()
         self.action_names = [_ACTION_NAMES[self._game.action_map[action]] for action in self._actions]
         height, width, planes = self._player.state_shape()
-        self._colours = _distinct_colours(planes)
+        self._colours = plane_colours(planes)
         self.observation_space = spaces.Box(0, 255, (planes, height, width), np.uint8)
         self.action_space = spaces.Discrete(len(self._actions))
 
@@ -121,7 +120,7 @@ class MinAtar(gymnasium.Env[Planes, Any]):
 
     def render(self) -> NDArray[np.uint8]:
         """Every kind of thing in its own colour, RGB; the later of two kinds covers the earlier one."""
-        cells = np.full((*self._player.state_shape()[:2], 3), _GROUND, np.uint8)
+        cells = np.full((*self._player.state_shape()[:2], 3), GROUND, np.uint8)
         for plane, colour in zip(self._planes(), self._colours, strict=True):
             cells[plane > 0] = colour
         return cells.repeat(_CELL, axis=0).repeat(_CELL, axis=1)
@@ -172,10 +171,3 @@ def _fingerprint(names: list[str], first_state: bytes) -> str:
     """Different for what plays differently, as far as one can tell: another game, or another version of the package."""
     facts = f"{version('minatar')} {names}".encode()
     return hashlib.sha256(facts + first_state).hexdigest()[:12]
-
-
-def _distinct_colours(count: int) -> list[tuple[int, int, int]]:
-    """Bright colours around the wheel; neighbours in the list are far from each other."""
-    golden = 0.618
-    wheel = (colorsys.hsv_to_rgb((0.33 + index * golden) % 1, 0.6, 0.95) for index in range(count))
-    return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue in wheel]

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from dpsr_apex.envs.planes import GROUND
 from dpsr_apex.envs.snapshot import Frame
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.inspection.pictures import GROUND, fitted, picture_of, write
+from dpsr_apex.inspection.pictures import fitted, picture_of, write
 from dpsr_apex.run.screen import Picture, frames_per_second, rendered
 from dpsr_apex.run.video import VideoWriter
 

@@ -5,7 +5,6 @@ A picture shows what is stored and adds nothing to it but colour. Files are the 
 
 from __future__ import annotations
 
-import colorsys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from dpsr_apex.envs.planes import GROUND, Colour, plane_colours
 from dpsr_apex.envs.snapshot import Frame
 from dpsr_apex.run.screen import Picture
 
-Colour = tuple[int, int, int]
-
-INK, PALE, PAPER, GROUND = (32, 36, 44), (128, 134, 144), (255, 255, 255), (16, 18, 24)
+INK, PALE, PAPER = (32, 36, 44), (128, 134, 144), (255, 255, 255)
 BEFORE, CHANGED = (66, 135, 245), (245, 158, 11)  # where something was earlier; what a step changed
 
 _ZERO, _POSITIVE, _NEGATIVE = (92, 98, 110), (94, 176, 239), (240, 130, 100)
@@ -108,16 +106,9 @@ def _composite(planes: Frame) -> Picture:
     """Each plane in a colour of its own; the later of two covers the earlier one."""
     picture = np.full((*planes.shape[1:], 3), GROUND, np.uint8)
     brightest = max(int(planes.max()), 1)
-    for plane, colour in zip(planes, _plane_colours(len(planes)), strict=True):
+    for plane, colour in zip(planes, plane_colours(len(planes)), strict=True):
         picture = _tinted(picture, plane.astype(np.float32) / brightest, colour, 1.0)
     return picture
-
-
-def _plane_colours(count: int) -> list[Colour]:
-    """Bright colours around the wheel; neighbours in the list are far from each other."""
-    golden = 0.618
-    wheel = (colorsys.hsv_to_rgb((0.33 + index * golden) % 1, 0.6, 0.95) for index in range(count))
-    return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue in wheel]
 
 
 def _bars(vector: Frame, side: int) -> Picture:
