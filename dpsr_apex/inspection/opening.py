@@ -17,7 +17,7 @@ from dpsr_apex.processes.lock import is_served
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.run.checkpoint import MANIFEST, Checkpoint
 from dpsr_apex.run.choice import read_checkpoint
-from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.run.run_directory import RunDirectory, title_of
 from dpsr_apex.state import State
 
 
@@ -33,8 +33,7 @@ class Opened(NamedTuple):
     @property
     def title(self) -> str:
         """One line for a person."""
-        config = self.config
-        return f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {self.run.path}"
+        return title_of(self.config, self.run.path)
 
 
 def open_run(path: Path, chosen: Path | None = None) -> Opened:

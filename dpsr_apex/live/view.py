@@ -10,14 +10,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from rich.console import Console
 from rich.live import Live
 
-from dpsr_apex.config import Config
 from dpsr_apex.console import make_console
 from dpsr_apex.live.figures import Row, plain_line
 from dpsr_apex.live.layout import Screen
@@ -137,11 +135,6 @@ class LiveView:
             self._live.update(self._screen, refresh=True)
             cost = time.thread_time() - began
             self._due_at = time.monotonic() + max(REDRAW_SECONDS, cost / DRAWING_SHARE)
-
-
-def title_of(config: Config, path: Path) -> str:
-    """Which run it is, in one line."""
-    return f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {path}"
 
 
 class Said(NamedTuple):

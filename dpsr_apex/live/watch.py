@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.live.view import LiveView, title_of
+from dpsr_apex.live.view import LiveView
 from dpsr_apex.processes.link import Address
 from dpsr_apex.processes.lock import is_served
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.run.checkpoint import clock_of, list_checkpoints
 from dpsr_apex.run.metrics import Row
-from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
+from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, title_of
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.messages import Stats, StatsRequest
 from dpsr_apex.wire.sockets import Client, wait

@@ -15,7 +15,7 @@ from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.check import ensure_reentrant
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.live.view import LiveView, title_of
+from dpsr_apex.live.view import LiveView
 from dpsr_apex.processes.lock import serving_alone, wait_until_free
 from dpsr_apex.roles.build import build_env
 from dpsr_apex.run.checkpoint import (
@@ -29,7 +29,7 @@ from dpsr_apex.run.choice import read_checkpoint
 from dpsr_apex.run.curve import draw_run
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.metrics import read_metrics, truncate_after
-from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, write_config
+from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
 from dpsr_apex.run.supervisor import Supervisor
 from dpsr_apex.run.typed import pasteable
 

@@ -157,6 +157,11 @@ def default_path(config_name: str, method: str, seed: int, now: datetime, root: 
     return root / f"{slug}-{method}-seed{seed}-{now:%Y%m%d-%H%M%S}"
 
 
+def title_of(config: Config, path: Path) -> str:
+    """Which run it is, in one line."""
+    return f"{config.env.name} · {config.replay.method} · seed {config.run.seed} · {path}"
+
+
 def write_config(config: Config, run: RunDirectory) -> None:
     """Whole or not at all: without it a run cannot be continued."""
     temporary = run.config.with_name(f".unfinished-{run.config.name}")
