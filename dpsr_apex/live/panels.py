@@ -15,9 +15,9 @@ from rich.text import Text
 
 from dpsr_apex.live.figures import DASH, duration, number, share, short, time_left, whole
 from dpsr_apex.live.plots import BAR_STYLE, CURVE_STYLE, MARK, MARK_STYLE, QUIET, Point, bar, curve, histogram
+from dpsr_apex.roles.sessions import SILENCE
 
 WARNING = "yellow"
-SILENCE = 3.0  # seconds; a member says something every second
 LABEL = 10  # columns of what stands before the figures
 ROOMY = 46  # columns, from which on units are written out
 CURVE_LINES = 9  # that the returns take unless there is room for more

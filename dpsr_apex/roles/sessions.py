@@ -11,6 +11,7 @@ from dpsr_apex.wire.messages import Join
 
 ROLES = ("actor", "learner", "evaluator")
 LONGEST_NAME = 100  # characters
+SILENCE = 3.0  # seconds after which one is missed; a member says something every second
 STALL = 1.0  # seconds between two looks at the leases after which it was this process that did not listen
 
 

@@ -9,10 +9,8 @@ from typing import Any
 from dpsr_apex.config import Config
 from dpsr_apex.roles.exploration import epsilon_ranges
 from dpsr_apex.roles.flow import Flow
-from dpsr_apex.roles.sessions import Sessions
+from dpsr_apex.roles.sessions import SILENCE, Sessions
 from dpsr_apex.wire.messages import Learning
-
-SILENCE = 3.0  # seconds; a member says something every second
 
 
 def describe_flow(config: Config, flow: Flow) -> dict[str, Any]:
