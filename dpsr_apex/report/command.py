@@ -24,7 +24,7 @@ from dpsr_apex.console import make_console
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.chapters import Chapter, common_chapter, environment_chapter
 from dpsr_apex.report.comparison import Comparison, conclusions, figures
-from dpsr_apex.report.files import write_csvs
+from dpsr_apex.report.files import remove_former, write_csvs
 from dpsr_apex.report.groups import METHODS, Environment, group_runs
 from dpsr_apex.report.numbers import counted, duration, interval, plain
 from dpsr_apex.report.page import Page, RunLine, render
@@ -84,6 +84,7 @@ def _write(
     folder: Path, material: _Material, chapters: Sequence[Chapter], outcomes: Sequence[Outcome], progress: Progress
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
+    remove_former(folder)
     pictures = [picture for chapter in chapters for picture in chapter.pictures]
     for picture in progress.track(pictures, description="drawing"):
         (folder / f"{picture.name}.png").write_bytes(picture.png())
@@ -105,9 +106,17 @@ def _write(
         unreadable=[(_shown(path, root), reason) for path, reason in material.unreadable],
         files=[file.name for file in files],
     )
-    path = folder / "index.html"
-    path.write_text(render(page), encoding="utf-8")
-    return path
+    return _write_whole(folder / "index.html", render(page))
+
+
+def _write_whole(path: Path, text: str) -> Path:
+    """Whole or not at all: somebody may be reading the page of before."""
+    temporary = path.with_name(f".unfinished-{path.name}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        return temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _common_folder(paths: Sequence[Path]) -> str:

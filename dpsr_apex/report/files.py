@@ -1,8 +1,12 @@
-"""The CSV files beside the page: what the pictures and tables are made of, in full precision."""
+"""The CSV files beside the page: what the pictures and tables are made of, in full precision.
+
+It also knows all names of files that a report writes, so that one made again leaves nothing behind of the one before.
+"""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import numpy as np
 from dpsr_apex.report.comparison import Comparison
 from dpsr_apex.report.curves import DECILES
 from dpsr_apex.report.groups import Environment, Group
+from dpsr_apex.report.page import MARK
 from dpsr_apex.report.records import Row, RunRecord
 from dpsr_apex.report.success import Outcome
 from dpsr_apex.report.tables import Table, recycling_totals, throughput_of
@@ -35,6 +40,20 @@ _REPLAY = (
     *("environment", "group", "seed", "t", *_OF_REPLAY),
     *(f"{name}_{10 * decile}" for name in _DECILES for decile in range(DECILES)),
 )
+
+_WRITTEN = re.compile(
+    r"(curves|final|statistics|throughput|replay|recycling|config_differences|success)\.csv|success\.png"
+    r"|(\d+_[a-z0-9-]*|all)_(evaluation|training|iqm|improvement|replay_\d+|gain)\.png"
+)
+
+
+def remove_former(folder: Path) -> None:
+    """Remove the pictures and CSV files of the report that is in this folder; nothing where there is none."""
+    page = folder / "index.html"
+    if page.is_file() and MARK.encode() in page.read_bytes():
+        for path in folder.iterdir():
+            if _WRITTEN.fullmatch(path.name):
+                path.unlink()
 
 
 def write_csvs(

@@ -17,6 +17,7 @@ from dpsr_apex.report.chapters import Chapter, Section
 from dpsr_apex.report.pictures import Picture
 from dpsr_apex.report.tables import Table
 
+MARK = '<meta name="generator" content="dpsr-apex report">'  # by which a page is known to be one of these
 _CSS = Path(__file__).with_name("page.css")
 
 _READING = (
@@ -79,7 +80,7 @@ def _document(title: str, body: str) -> str:
         "<!DOCTYPE html>\n"
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="generator" content="dpsr-apex report">\n'
+        f"{MARK}\n"
         '<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)}</title>\n<style>\n{_CSS.read_text(encoding='utf-8')}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"

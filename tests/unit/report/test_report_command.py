@@ -142,6 +142,25 @@ def test_a_report_made_again_has_the_same_numbers(report: Path, tmp_path: Path) 
         assert (tmp_path / "again" / f"{name}.csv").read_bytes() == (report / f"{name}.csv").read_bytes()
 
 
+def test_a_report_made_again_leaves_nothing_of_the_one_before_and_all_that_is_not_of_it(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path / "runs" / "a"), make_run(tmp_path / "runs" / "b", method="per", seed=1)
+    (tmp_path / "runs" / "experiment.toml").write_text("success = 50\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("final.csv", "1_my_gain.png"):
+        (out / name).write_text("of others, before there was a report")
+    report_runs([second], out)
+    assert (out / "1_my_gain.png").is_file()
+    (out / "1_my_gain.png").unlink()
+    report_runs([tmp_path / "runs"], out)
+    for name in ("mine.csv", "mine.png"):
+        (out / name).write_text("of others")
+    report_runs([first], out)
+    report_runs([first], tmp_path / "fresh")
+    left = {path.name for path in out.iterdir()}
+    assert left == {path.name for path in (tmp_path / "fresh").iterdir()} | {"mine.csv", "mine.png"}
+
+
 def test_an_empty_run_gives_a_page_that_says_so(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", until=0)
     report_runs([run], None)

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from dpsr_apex.report.command import report_runs
+from dpsr_apex.report.files import remove_former
 from dpsr_apex.report.groups import group_runs
 from dpsr_apex.report.records import RunRecord, read_run
 from dpsr_apex.report.statistics import share_of
@@ -58,10 +59,12 @@ def test_the_shares_of_runs_that_found_and_kept_the_way_are_reported_by_difficul
         row = rows[f"Corridor (depth = {depth})", method]
         assert list(row) == ["seeds", "found", "found_low", "found_high", "kept", "kept_low", "kept_high"]
         assert [float(cell) for cell in row.values()] == [3, *found, *kept]
-    assert (tmp_path / "out" / "success.png").is_file()
     page = (tmp_path / "out" / "index.html").read_text()
     assert "Runs that reached 501 points" in page
     assert not re.search(r"<h\d></h\d>", page)
+    assert {"success.png", "all_improvement.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    remove_former(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
 
 
 @pytest.mark.parametrize(("best", "found"), [(0.0, 1.0), (-1.0, 0.0), (None, 0.0)])
