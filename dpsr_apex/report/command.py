@@ -86,8 +86,10 @@ def _write(
     folder.mkdir(parents=True, exist_ok=True)
     remove_former(folder)
     pictures = [picture for chapter in chapters for picture in chapter.pictures]
+    drawn = {}
     for picture in progress.track(pictures, description="drawing"):
         (folder / f"{picture.name}.png").write_bytes(picture.png())
+        drawn[picture.name] = picture.svg()
     comparisons = [chapter.comparison for chapter in chapters if chapter.comparison]
     differences = differences_table(material.environments)
     files = write_csvs(folder, material.environments, comparisons, differences, outcomes)
@@ -98,6 +100,7 @@ def _write(
         facts=_facts(material),
         made=_made(),
         chapters=chapters,
+        drawn=drawn,
         differences=differences,
         runs=[
             RunLine(os.path.relpath(run.path, folder), _shown(run.path, root), describe_run(group, run))

@@ -55,6 +55,7 @@ class Page:
     facts: Mapping[str, str]
     made: str  # when, and with what
     chapters: Sequence[Chapter]
+    drawn: Mapping[str, str]  # every picture of the chapters as SVG, by its name
     differences: Table | None
     runs: Sequence[RunLine]
     unreadable: Sequence[tuple[str, str]]  # path and reason
@@ -67,7 +68,7 @@ def render(page: Page) -> str:
     links = [*((name, chapter.title) for name, chapter in chapters), ("settings", "Settings"), ("runs", "Runs")]
     body = [
         _header(page, [*links, ("reading", "How to read this")]),
-        *(_chapter(name, chapter) for name, chapter in chapters),
+        *(_chapter(name, chapter, page.drawn) for name, chapter in chapters),
         _settings(page.differences),
         _runs(page),
         _reading(page.files, page.made),
@@ -106,22 +107,23 @@ def _said(heading: str, sentences: Sequence[str]) -> str:
     return f'<p class="heading">{escape(heading)}</p><ul>{items}</ul>'
 
 
-def _chapter(name: str, chapter: Chapter) -> str:
-    sections = "\n".join(map(_section, chapter.sections))
+def _chapter(name: str, chapter: Chapter, drawn: Mapping[str, str]) -> str:
+    sections = "\n".join(_section(section, drawn) for section in chapter.sections)
     return f'<section id="{name}">\n<h2>{escape(chapter.title)}</h2>\n{sections}\n</section>'
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, drawn: Mapping[str, str]) -> str:
     parts = [f"<h3>{escape(section.title)}</h3>", *_paragraphs(section.notes)]
     if section.pictures:
-        parts.append(f'<div class="figures">{"".join(map(_figure, section.pictures))}</div>')
+        figures = "".join(_figure(picture, drawn[picture.name]) for picture in section.pictures)
+        parts.append(f'<div class="figures">{figures}</div>')
     if section.tables:
         parts.append(f'<div class="tables">{"".join(map(_table, section.tables))}</div>')
     return "\n".join(parts)
 
 
-def _figure(picture: Picture) -> str:
-    content = base64.b64encode(picture.svg().encode()).decode()
+def _figure(picture: Picture, svg: str) -> str:
+    content = base64.b64encode(svg.encode()).decode()
     width, height = picture.figure.get_size_inches() * 100
     return (
         f'<figure><img src="data:image/svg+xml;base64,{content}" width="{width:.0f}" height="{height:.0f}" '

@@ -73,9 +73,6 @@ class Picture:
         buffer = io.BytesIO()
         with mpl.rc_context(_DRAWING):
             self.figure.savefig(buffer, format=kind, **options)
-        self.figure.set_layout_engine(
-            "none"
-        )  # it stays as it was laid out the first time, which takes half of all time
         return buffer.getvalue()
 
 
