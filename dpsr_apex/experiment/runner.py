@@ -101,7 +101,7 @@ class Progression:
         self._ended = sum(folder.state(plan) == "finished" for plan in experiment.plans)
         self._runs = len(experiment.plans)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.completed:>11,.0f} / {task.total:,.0f}"),
             TimeElapsedColumn(),
