@@ -43,7 +43,7 @@ PALETTE = {  # calm ones; pyte's yellow is called brown
 }
 ROUND = "╭╮╰╯"
 BROWSER = ("chromium", "chromium-browser", "google-chrome")
-PAGE = (1200, 900)  # pixels
+PAGE = (1200, 1620)  # pixels
 MOST_BYTES = 300_000
 
 
