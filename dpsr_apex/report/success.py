@@ -145,7 +145,7 @@ def _draw_shares(axes: Axes, outcomes: Sequence[Outcome], of: Callable[[Outcome]
     span = max(one.difficulty or 0.0 for one in outcomes)
     for number, label in enumerate(labels):
         own = sorted((one.difficulty or 0.0, of(one), one.group.method) for one in outcomes if one.group.label == label)
-        x = [difficulty + (number - len(labels) / 2) * _NUDGE * span for difficulty, _, _ in own]
+        x = [difficulty + (number - (len(labels) - 1) / 2) * _NUDGE * span for difficulty, _, _ in own]
         y = [estimate.value for _, estimate, _ in own]
         below = [max(estimate.value - estimate.low, 0.0) for _, estimate, _ in own]  # rounding may say -1e-17
         above = [max(estimate.high - estimate.value, 0.0) for _, estimate, _ in own]
