@@ -25,7 +25,7 @@ _UNSET = ir.Constant(_SIBLINGS, ir.Undefined)
 
 
 def _type_step_down(_context: Any, before: Any, _block: Any, _target: Any) -> Any:
-    child_and_rest = types.Tuple((types.int64, types.float64))  # type: ignore[no-untyped-call]
+    child_and_rest = types.Tuple((types.int64, types.float64))  # type: ignore[no-untyped-call]  # numba's own
     return child_and_rest(before, types.int64, types.float64), _step_down
 
 
@@ -44,7 +44,7 @@ def _step_down(context: Any, builder: Any, signature: Any, arguments: Any) -> An
     child = _count(builder, builder.fcmp_ordered("<=", siblings, _all(builder, target)))
     child = builder.sub(child, ir.Constant(_WORD, 1))
     rest = builder.fsub(target, builder.load(builder.gep(place, [child])))
-    return pack_struct(builder, (child, rest))  # type: ignore[no-untyped-call]
+    return pack_struct(builder, (child, rest))  # type: ignore[no-untyped-call]  # numba's own
 
 
 def _step_to_leaf(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
