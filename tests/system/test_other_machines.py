@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from dpsr_apex.config_files import dump_config, load_config
-from dpsr_apex.processes.link import Address, ReplayLost, ask
+from dpsr_apex.processes.discovery import Address
+from dpsr_apex.processes.link import ReplayLost, ask
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
-from dpsr_apex.wire.addresses import with_host
+from dpsr_apex.wire.addresses import port_of, with_host
 from dpsr_apex.wire.codec import decode, encode
 from dpsr_apex.wire.keys import ClientKeys
 from dpsr_apex.wire.messages import (
@@ -146,7 +147,7 @@ def learning(guarded: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A learner that others could reach, and where its weights are."""
     endpoint, keys = guarded.address
     assert keys is not None
-    arguments = ("--connect", endpoint.removeprefix("tcp://"), "--key", guarded.run.keys / "client.key")
+    arguments = ("--connect", f"127.0.0.1:{port_of(endpoint)}", "--key", guarded.run.client_key)
     output = tmp_path_factory.mktemp("learning") / "log"
     with started(output, "learner", *arguments, "--bind", "0.0.0.0:0") as learner:
         learner.await_words("joined at t = 0")
@@ -546,5 +547,5 @@ def test_the_recipe_for_other_machines_says_what_is_missing(kitchen: Path, tmp_p
     assert complaint(run, "1") == f"usage: {recipe} RUN_DIR ACTORS HOST...\n"
     assert complaint(run, "1", "east") == f"{run} is not running\n"
     run.mkdir()
-    (run / "connection.json").write_text('{"endpoint": "tcp://127.0.0.1:5555", "pid": 1}')
+    (run / "connection.json").write_text('{"endpoint": "tcp://127.0.0.1:5555"}')
     assert complaint(run, "1", "east") == f"{run} is for this machine alone: start it with --bind 0.0.0.0:5555\n"
