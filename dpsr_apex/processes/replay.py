@@ -89,7 +89,7 @@ class ReplayProcess:
         self._board = FileBoard(run.connection)
         self._server, public_key = _listen(bind, run)
         self._turns = Turns(self._server.receive)
-        self._board.publish(Notice(seen_from_elsewhere(self._server.endpoint), public_key, era))
+        self._board.publish(Notice(_published(self._server.endpoint), public_key, era))
 
     def run(self, interrupt: Interrupt) -> int:
         """Serve until the run is over or stopped; either way a checkpoint is left behind."""
@@ -323,6 +323,14 @@ def _listen(bind: str, run: RunDirectory) -> tuple[Server, str]:
     make_keys(run.keys)
     keys = load_server_keys(run.keys)
     return Server(bind, keys), keys.public.decode()
+
+
+def _published(endpoint: str) -> str:
+    """Where others reach a head that listens there."""
+    published = seen_from_elsewhere(endpoint)
+    if is_loopback(published) and not is_loopback(endpoint):
+        log.warning("no way out of this machine was found: name an address in --bind, if others are to find this head")
+    return published
 
 
 def _run_id(run: RunDirectory) -> str:
