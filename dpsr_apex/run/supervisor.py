@@ -73,6 +73,8 @@ class Supervisor:
         self._view = view
         self._bind = bind
         self._children: list[Child] = []
+        self._retired: list[tuple[Child, float]] = []  # actors that were told to leave, and when that time is over
+        self._connect: list[str] = []  # how a child is told where the replay is
         self._client: Client | None = None
         self._stats: dict[str, Any] = {}
         self._told_at = time.monotonic()
@@ -122,13 +124,16 @@ class Supervisor:
         self._replay.command[-1] = endpoint.removeprefix("tcp://")
         key = [] if is_loopback(endpoint) else ["--key", str(self._run.keys / "client.key")]
         self._client = Client(_reachable(endpoint), load_client_keys(Path(key[1])) if key else None)
-        connect = ["--connect", _reachable(endpoint).removeprefix("tcp://"), *key]
+        self._connect = ["--connect", _reachable(endpoint).removeprefix("tcp://"), *key]
         self._say_how_to_join(endpoint, key)
         actors = self._config.system.actors or 1
-        self._add("learner", "learner", ["learner", *connect, *self._learner_options(endpoint, actors)])
+        self._add("learner", "learner", ["learner", *self._connect, *self._learner_options(endpoint, actors)])
         for index in range(actors):
-            self._add(f"actor-{index}", "actor", ["actor", *connect, "--name", f"actor-{index}"])
-        self._add("evaluator", "evaluator", ["evaluator", str(self._run.path), *connect])
+            self._add_actor(index)
+        self._add("evaluator", "evaluator", ["evaluator", str(self._run.path), *self._connect])
+
+    def _add_actor(self, index: int) -> None:
+        self._add(f"actor-{index}", "actor", ["actor", *self._connect, "--name", f"actor-{index}"])
 
     def _add(self, name: str, role: str, command: list[str]) -> None:
         self._children.append(Child(name, role, command, self._run.logs / f"{name}.log"))
@@ -215,6 +220,7 @@ class Supervisor:
             while (frames := self._client.receive()) is not None:
                 with contextlib.suppress(BadMessage):
                     self._take(decode(frames))
+        self._follow_plan()
         self._show_evaluations()
         t, batches = (self._stats["t"], self._stats["rate"]["batches"]) if self._stats else (0, 0)
         if still := self._watch.look((t, batches), time.monotonic()):
@@ -236,6 +242,36 @@ class Supervisor:
                 self._noted = number
                 self._view.note(text)
         self._view.show(self._stats)
+
+    def _follow_plan(self) -> None:
+        """Have as many actors as the replay says are planned: the last ones are told to leave, or more are added.
+
+        Those are not started before the former ones are gone, whose names they get.
+        """
+        now = time.monotonic()
+        self._see_off(now)
+        if not self._stats or self._stats["ending"]:
+            return
+        actors, planned = self._of("actor"), self._stats["planned_actors"]
+        for child in actors[planned:]:
+            self._children.remove(child)
+            child.signal(signal.SIGTERM)
+            self._retired.append((child, now + END_SECONDS))
+        if not self._retired:
+            for index in range(len(actors), planned):
+                self._add_actor(index)
+
+    def _see_off(self, now: float) -> None:
+        """Forget those that have left; who does not leave in time is killed."""
+        staying = []
+        for child, until in self._retired:
+            if now >= until:
+                child.kill()
+            if child.runs:
+                staying.append((child, until))
+            else:
+                self._tell(Gone(child.name))  # where it could not say so itself
+        self._retired = staying
 
     def _show_last_row(self) -> None:
         """The replay writes it when it has sent everybody home, and answers no more."""
@@ -274,7 +310,7 @@ class Supervisor:
 
     def _end_all(self) -> None:
         """The replay saves, sends everybody home and ends; who does not leave is told again, and killed at last."""
-        everybody = self._children
+        everybody = [*self._children, *(child for child, _ in self._retired)]
         for child in everybody if not self._replay.runs else [self._replay, *self._of("evaluator")]:
             child.signal(signal.SIGTERM)
         began = time.monotonic()
