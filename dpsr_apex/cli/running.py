@@ -32,6 +32,13 @@ RATE_EXAMPLES = """examples:
   dpsr-apex rate runs/breakout --steps-per-update 8
   dpsr-apex rate runs/breakout --steps-per-update 0     nobody waits for anybody
 """
+SCALE_EXAMPLES = """examples:
+  dpsr-apex scale runs/breakout --actors 8
+  dpsr-apex scale runs/breakout --actors 1              all but one leave, in order
+
+`dpsr-apex train` starts or ends the difference. Who starts actors otherwise
+(Slurm, Kubernetes, by hand) starts or ends them himself.
+"""
 
 
 def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -46,6 +53,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_rate(
         add_command(commands, "rate", "change the transitions per update of a run that is going on", RATE_EXAMPLES)
     )
+    _add_scale(add_command(commands, "scale", "change the number of actors of a run that is going on", SCALE_EXAMPLES))
 
 
 def _add_train(train: argparse.ArgumentParser) -> None:
@@ -92,6 +100,12 @@ def _add_rate(rate: argparse.ArgumentParser) -> None:
     rate.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     rate.add_argument("--steps-per-update", type=natural, required=True, metavar="N", help="0 = free running")
     rate.set_defaults(command=_rate)
+
+
+def _add_scale(scale: argparse.ArgumentParser) -> None:
+    scale.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    scale.add_argument("--actors", type=positive, required=True, metavar="N", help="so many from now on, at least 1")
+    scale.set_defaults(command=_scale)
 
 
 def _train(given: argparse.Namespace) -> int:
@@ -146,3 +160,10 @@ def _rate(given: argparse.Namespace) -> int:
     from dpsr_apex.run.run_directory import RunDirectory
 
     return change_rate(RunDirectory.open(given.run_dir), given.steps_per_update)
+
+
+def _scale(given: argparse.Namespace) -> int:
+    from dpsr_apex.processes.onlooker import change_actors
+    from dpsr_apex.run.run_directory import RunDirectory
+
+    return change_actors(RunDirectory.open(given.run_dir), given.actors)

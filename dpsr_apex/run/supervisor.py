@@ -73,6 +73,7 @@ class Supervisor:
         self._view = view
         self._engine = engine
         self._children: list[Child] = []
+        self._retired: list[tuple[Child, float]] = []  # actors that were told to leave, and when that time is over
         self._head: Whereabouts | None = None
         self._client: Client | None = None
         self._stats: dict[str, Any] = {}
@@ -202,6 +203,7 @@ class Supervisor:
             while (frames := self._client.receive()) is not None:
                 with contextlib.suppress(BadMessage):
                     self._take(decode(frames))
+        self._follow_plan()
         self._show_evaluations()
         t, batches = (self._stats["t"], self._stats["rate"]["batches"]) if self._stats else (0, 0)
         if still := self._watch.look((t, batches), time.monotonic()):
@@ -223,6 +225,36 @@ class Supervisor:
                 self._noted = number
                 self._view.note(text)
         self._view.show(self._stats)
+
+    def _follow_plan(self) -> None:
+        """Have as many actors as the replay says are planned: the last ones are told to leave, or more are added.
+
+        Those are not started before the former ones are gone, whose names they get.
+        """
+        now = time.monotonic()
+        self._see_off(now)
+        if not self._stats or self._stats["ending"]:
+            return
+        actors, planned = self._of("actor"), self._stats["planned_actors"]
+        for child in actors[planned:]:
+            self._children.remove(child)
+            child.signal(signal.SIGTERM)
+            self._retired.append((child, now + END_SECONDS))
+        if not self._retired:
+            for index in range(len(actors), planned):
+                self._add_actor(index)
+
+    def _see_off(self, now: float) -> None:
+        """Forget those that have left; who does not leave in time is killed."""
+        staying = []
+        for child, until in self._retired:
+            if now >= until:
+                child.kill()
+            if child.runs:
+                staying.append((child, until))
+            else:
+                self._tell(Gone(child.name))  # where it could not say so itself
+        self._retired = staying
 
     def _show_last_row(self) -> None:
         """The replay writes it when it has sent everybody home, and answers no more."""
@@ -261,7 +293,7 @@ class Supervisor:
 
     def _end_all(self) -> None:
         """The replay saves, sends everybody home and ends; who does not leave is told again, and killed at last."""
-        everybody = self._children
+        everybody = [*self._children, *(child for child, _ in self._retired)]
         for child in everybody if not self._replay.runs else [self._replay, *self._of("evaluator")]:
             child.signal(signal.SIGTERM)
         began = time.monotonic()
