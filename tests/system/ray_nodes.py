@@ -40,8 +40,10 @@ class Nodes:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(60)
+        self._process.stdout.close()
 
     def _ask(self, command: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
