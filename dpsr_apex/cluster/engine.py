@@ -43,6 +43,17 @@ _KEEPER_ENVIRONMENT = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "
 _KINDS = {"num_cpus": "CPU", "num_gpus": "GPU"}  # what Ray calls a resource when it is asked for, and when it is there
 
 
+class Room(NamedTuple):
+    """How much of a resource a cluster has."""
+
+    kind: str
+    there: float
+    free: float
+
+    def __str__(self) -> str:
+        return f"{self.there:g} {self.kind}s ({self.free:g} free)"
+
+
 class Demands(NamedTuple):
     """What the processes of a run ask for."""
 
@@ -172,14 +183,12 @@ class RayCluster:
 
     def has_room(self, role: str) -> bool:
         """Whether so much is free in all; it may be in pieces, on several nodes."""
-        free = ray.available_resources()
-        return all(free.get(_KINDS[kind], 0) >= wanted for kind, wanted in self._resources(role).items())
+        return all(self._room_of(_KINDS[kind]).free >= wanted for kind, wanted in self._resources(role).items())
 
     def room(self) -> str:
-        """How much there is in the whole cluster, and how much is left."""
-        there, free = ray.cluster_resources(), ray.available_resources()
+        """How much there is on all nodes that are used, and how much is left."""
         kinds = ["CPU", *(["GPU"] if self._gpus else [])]
-        return " and ".join(f"{there.get(kind, 0):g} {kind}s ({free.get(kind, 0):g} free)" for kind in kinds)
+        return " and ".join(str(self._room_of(kind)) for kind in kinds)
 
     def news(self) -> list[str]:
         """Nodes that came, left or cannot be used since the last call."""
@@ -225,6 +234,13 @@ class RayCluster:
         if unfit.place.node not in self.unfit:
             self.unfit[unfit.place.node] = unfit.why
             self._news.append(f"Node {unfit.place.host} is not used: {unfit.why}")
+
+    def _room_of(self, kind: str) -> Room:
+        """Nodes that are not used are taken to be idle: Ray only says how much is free in all."""
+        nodes = {node["NodeID"]: node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]}
+        not_used = sum(nodes.get(node, 0) for node in self.unfit)
+        free = ray.available_resources().get(kind, 0) - not_used
+        return Room(kind, sum(nodes.values()) - not_used, max(free, 0))
 
     @property
     def _gpus(self) -> float:
