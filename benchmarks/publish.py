@@ -1,8 +1,8 @@
 """The figures of a `make bench` in the documents: `python -m benchmarks.publish` after a run on a quiet machine.
 
-Results and plots are copied to `docs/bench/`, and what README.md and docs/performance.md hold between two markers is
-written anew from them. With `docs/bench` itself as the folder, the documents alone are written. Nobody writes a figure
-there by hand; a test compares.
+Results and plots are copied to `docs/bench/`, and what README.md, docs/performance.md and docs/scaling.md hold between
+two markers is written anew from them and from `docs/scaling/`. With `docs/bench` itself as the folder, the documents
+alone are written. Nobody writes a figure there by hand; a test compares.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import scaling
 from benchmarks.measure import Comparison, comparison_from, markdown_table
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "docs" / "bench"
 BENCHMARKS = ("core", "memory", "atari_throughput", "replay_traffic", "learner", "whole_system")
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs" / "scaling.md")
 
 
 def comparisons_of(results: Mapping[str, Any]) -> list[Comparison]:
@@ -67,6 +68,7 @@ def fill_in(document: str, results: Mapping[str, Any]) -> str:
     """The document with each marked part written anew; a ValueError if it has none."""
     comparisons = comparisons_of(results)
     parts = {"table": full_table(comparisons), "headline": headline(comparisons), "machine": machine(results)}
+    parts |= scaling.parts(results)
 
     def anew(found: re.Match[str]) -> str:
         name = found["name"]
