@@ -139,7 +139,8 @@ class RayBoard:
 class RayCluster:
     """Gives the processes of one run a place on the nodes of the cluster that this process is connected to."""
 
-    def __init__(self, path: Path, demands: Demands) -> None:
+    def __init__(self, address: str, path: Path, demands: Demands) -> None:
+        self.named = ("--cluster", address)
         self.run = RunDirectory(path)
         self.unfit: dict[str, str] = {}  # why, by the id of a node
         self._demands = demands

@@ -34,9 +34,9 @@ class Nodes:
         """One more node with so many CPUs, and these variables for what runs there; the address of the cluster."""
         return str(self._ask({"add": cpus, "environment": environment}))
 
-    def remove(self, number: int) -> None:
-        """Let a node go, and all that runs there."""
-        self._ask({"remove": number})
+    def remove(self, number: int, *, suddenly: bool = False) -> None:
+        """Let a node go in order, or as if its power had failed."""
+        self._ask({"remove": number, "graceful": not suddenly})
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -83,7 +83,7 @@ def main() -> None:
             nodes.append(ray_cluster.add_node(num_cpus=command["add"], include_dashboard=False, **variables))
             answer = ray_cluster.address
         else:
-            ray_cluster.remove_node(nodes[command["remove"]])
+            ray_cluster.remove_node(nodes[command["remove"]], allow_graceful=command["graceful"])
         sys.stdout.write(f"answer {json.dumps(answer)}\n")
         sys.stdout.flush()
     ray_cluster.shutdown()

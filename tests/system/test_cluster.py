@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.messages import Stats, StatsRequest
 from tests.system.members import Started
 from tests.system.ray_nodes import Nodes, cluster
-from tests.system.runs import COMMAND, PATIENCE, SMALL, assert_counters_add_up, eventually
+from tests.system.runs import COMMAND, PATIENCE, SMALL, assert_counters_add_up, eventually, last_saved
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'dpsr_apex[cluster]'")
 
@@ -228,16 +229,74 @@ def other_version(folder: Path) -> str:
     return str(folder)
 
 
+@contextmanager
+def hidden_node(nodes: Nodes, address: str, folder: Path) -> Iterator[None]:
+    """A node that has a folder of its own where others have this one."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        pytest.skip("a machine with folders of its own is made with `unshare --mount`, which is not allowed here")
+    folder.mkdir()
+    ray = Path(sys.executable).with_name("ray")
+    start = (
+        f"{ray} start --address={address} --num-cpus=4 --dashboard-agent-listen-port=0 --disable-usage-stats --block"
+    )
+    node = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {folder} && exec {start}"],
+        env=nodes.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        node.terminate()
+        node.wait(PATIENCE)
+
+
 @pytest.mark.slow
 def test_nodes_that_cannot_take_part_are_left_out_with_a_reason(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
         nodes.add(4, **{NODE: "head"})
         nodes.add(4, **{NODE: "emulator", "PYTHONPATH": other_emulator(tmp_path / "emulator")})
         address = nodes.add(4, **{NODE: "version", "PYTHONPATH": other_version(tmp_path / "version")})
-        with training_on(tmp_path, nodes, "--cluster", address, "--actors", "2", "--steps", str(FEW)) as run:
+        with (
+            hidden_node(nodes, address, tmp_path / "run"),
+            training_on(tmp_path, nodes, "--cluster", address, "--actors", "2", "--steps", str(FEW)) as run,
+        ):
             run.await_words("is not used: it has ale-py 0.0.1 and this run has .*: install the same version")
             run.await_words("is not used: it has dpsr_apex 0.0.1 .* and this run has .*: install the same version")
+            run.await_words(
+                f"is not used: it does not see {tmp_path}/run: put the run directory where all nodes see it"
+            )
             run.await_words(r"Waiting for room: .* The cluster has 4 CPUs \(0 free\)")
             assert run.nodes_of("actor") | run.nodes_of("learner") == {"head"}
             run.release()
             assert run.wait() == 0, run.said
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_the_replay_moves_to_another_node_and_all_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    with cluster(tmp_path) as nodes:
+        nodes.add(0, **{NODE: "head"})
+        nodes.add(3, **{NODE: "1"})
+        address = nodes.add(3, **{NODE: "2"})
+        with training_on(tmp_path, nodes, "--cluster", address, "--actors", "3", "--steps", str(STEPS)) as run:
+            run.await_actors(3)
+            eventually(lambda: last_saved(run.directory) > 0)
+            (home,) = run.nodes_of("replay")
+            nodes.remove(int(home), suddenly=True)
+            run.await_words("replay was lost with its place at")
+            run.await_words(r"actor-\d makes room for the replay")
+            nodes.add(3, **{NODE: "3"})
+            run.await_actors(3)
+            saved = last_saved(run.directory)
+            assert run.end(signal.SIGKILL) == -signal.SIGKILL
+            eventually(lambda: not run.processes())
+            assert last_saved(run.directory) > saved, "the replay had the time to save"
+
+        resume: list[str | Path] = [COMMAND, "resume", run.directory.path, "--cluster", address]
+        run.release()
+        again = Started(tmp_path / "again", resume, tmp_path, nodes.environment)
+        assert again.wait() == 0, again.said
+    assert_counters_add_up(run.directory, STEPS)
+    assert read_metrics(run.directory.evaluations)[-1]["t"] == STEPS
