@@ -66,6 +66,8 @@ def connect(address: str) -> None:
     """Become a client of the cluster at HOST:PORT, or of the one that this machine is in ("auto")."""
     if address != "auto":
         _ensure_listening(address)
+    # Ray prints all that it hears of nodes, whatever it is told, in many lines. Here that is said in one, by the run.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
     try:
         ray.init(address, namespace="dpsr_apex", log_to_driver=False, logging_level=logging.ERROR)
     except RayError as error:
@@ -370,7 +372,7 @@ class RayLife:
             outcome: Outcome | Unfit = ray.get(self._outcome)
         except RayError:
             self._cluster.dismiss(self._task)
-            self._ended = Ended(LOST, f"was lost{self._where}", time.monotonic() - self._began)
+            self._ended = Ended(LOST, f"was lost{self._where}", time.monotonic() - self._began, is_lost=True)
             return
         if isinstance(outcome, Unfit):
             self._cluster.refuse(outcome)

@@ -185,11 +185,11 @@ class Supervisor:
         if last:
             words += f"; its last words ({child.task.log}):\n{last}"
         if child.given_up:
-            words += f"\n{child.name} died {child.deaths} times in a row and is given up"
+            words += f"\n{child.name} died {child.deaths + child.losses} times in a row and is given up"
         self._view.note(words)
         log.warning(words)
         if child.given_up and child.role in ("replay", "learner"):
-            raise RunFailed(f"The {child.role} died {child.deaths} times in a row; see {child.task.log}")
+            raise RunFailed(f"The {child.role} died {child.deaths + child.losses} times in a row; see {child.task.log}")
         if all(actor.given_up for actor in self._of("actor")):
             raise RunFailed(f"Every actor died too often; see {child.task.log}")
 
