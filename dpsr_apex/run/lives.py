@@ -77,6 +77,8 @@ class LifeHere:
         code = self._process.poll()
         if code is not None and self._ended is None:
             self._ended = Ended(code, cause_of(code), time.monotonic() - self._began)
+            assert self._process.stdin is not None
+            self._process.stdin.close()
         return self._ended
 
     def wait(self, seconds: float) -> Ended | None:
