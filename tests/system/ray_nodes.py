@@ -30,9 +30,9 @@ class Nodes:
             text=True,
         )
 
-    def add(self, cpus: int, **environment: str) -> str:
-        """One more node with so many CPUs, and these variables for what runs there; the address of the cluster."""
-        return str(self._ask({"add": cpus, "environment": environment}))
+    def add(self, cpus: int, gpus: int = 0, **environment: str) -> str:
+        """One more node with so much, as it says, and these variables for what runs there; the cluster's address."""
+        return str(self._ask({"add": {"num_cpus": cpus, "num_gpus": gpus}, "environment": environment}))
 
     def remove(self, number: int, *, suddenly: bool = False) -> None:
         """Let a node go in order, or as if its power had failed."""
@@ -80,7 +80,7 @@ def main() -> None:
         answer = None
         if "add" in command:
             variables = {"env_vars": command["environment"]} if command["environment"] else {}
-            nodes.append(ray_cluster.add_node(num_cpus=command["add"], include_dashboard=False, **variables))
+            nodes.append(ray_cluster.add_node(**command["add"], include_dashboard=False, **variables))
             answer = ray_cluster.address
         else:
             ray_cluster.remove_node(nodes[command["remove"]], allow_graceful=command["graceful"])

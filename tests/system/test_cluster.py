@@ -114,10 +114,11 @@ def test_a_run_on_a_cluster_survives_what_happens_to_nodes_and_processes(tmp_pat
     with cluster(tmp_path) as nodes:
         nodes.add(3, **{NODE: "head"})
         nodes.add(2, **{NODE: "first"})
-        address = nodes.add(2, **{NODE: "second"})
+        address = nodes.add(2, gpus=1, **{NODE: "second"})
         with training_on(tmp_path, nodes, "--cluster", address, "--actors", "4", "--steps", str(STEPS)) as run:
             before = run.await_actors(4)
             assert run.nodes_of("replay") == {"head"}
+            assert run.nodes_of("learner") == {"second"}, "where the GPU is"
             assert run.nodes_of("actor") >= {"first", "second"}
 
             (victim,) = run.processes("--name", "actor-1")
