@@ -61,7 +61,8 @@ def _cluster(given: argparse.Namespace) -> Home:
     from dpsr_apex.cluster import ClusterError
 
     try:
-        from dpsr_apex.cluster.engine import Demands, RayCluster, connect, room_for_actors
+        from dpsr_apex.cluster.connection import connect
+        from dpsr_apex.cluster.engine import Demands, RayCluster, room_for_actors
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
@@ -71,6 +72,6 @@ def _cluster(given: argparse.Namespace) -> Home:
     demands = Demands(given.cpus_per_actor or 1, given.learner_cpus or 1, given.learner_gpus)
 
     def engine_for(path: Path) -> RayCluster:
-        return RayCluster(given.cluster, path.resolve(), demands)
+        return RayCluster(given.cluster, path, demands)
 
     return Home(engine_for, lambda: room_for_actors(demands))

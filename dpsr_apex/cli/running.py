@@ -129,6 +129,8 @@ def _train(given: argparse.Namespace) -> int:
     config = load_config(given.config, base=given.base, params=given.params, overrides=[*overrides, *given.set])
     name = Path(given.config).stem
     path = given.run_dir or default_path(name, config.replay.method, config.run.seed, datetime.now())
+    if given.cluster is not None:
+        path = path.resolve()  # nodes know it by its whole name
     if not given.resume:
         RunDirectory.ensure_free(path)
     home = find_home(given, is_solo=config.system.actors == 0)
@@ -145,7 +147,7 @@ def _resume(given: argparse.Namespace) -> int:
     from dpsr_apex.config_files import load_config
     from dpsr_apex.run.run_directory import RunDirectory
 
-    run = RunDirectory.open(given.run_dir)
+    run = RunDirectory.open(given.run_dir if given.cluster is None else given.run_dir.resolve())
     home = find_home(given, is_solo=load_config(run.config).system.actors == 0)
 
     from dpsr_apex.run.commands import resume

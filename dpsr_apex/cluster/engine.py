@@ -1,4 +1,4 @@
-"""Ray as the engine of a run. The one module that knows Ray.
+"""Ray as the engine of a run: which nodes can take part, what room they have, and who goes where.
 
 Every process of a run has a keeper, which is a Ray actor: Ray finds a place for it by the resources that it asks for,
 and ends it when the process that started the run is gone. A keeper stays where it is when its process dies, and the
@@ -7,51 +7,42 @@ next life begins there; a keeper that is lost with its node is replaced by anoth
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import logging
-import os
-import signal
-import socket
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-os.environ.setdefault("RAY_AUTH_MODE", "token")  # who wants a cluster that is open to all must say so
 
 import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy, NotIn
 
 from dpsr_apex.cluster import ClusterError
+from dpsr_apex.cluster.board import make_board
+from dpsr_apex.cluster.connection import wants_token
 from dpsr_apex.cluster.fitness import NodeFacts, Probe, look_around, why_unfit
-from dpsr_apex.cluster.keeper import Keeper, MemoryBoard, Origin, Outcome, Place, Unfit
-from dpsr_apex.processes.discovery import Address, Board, Notice, Whereabouts, find_head
-from dpsr_apex.run.lives import Ended, Life, Task
+from dpsr_apex.cluster.keeper import Origin, Place, Unfit
+from dpsr_apex.cluster.life import PlacedKeeper, RayLife
+from dpsr_apex.processes.discovery import Address, Whereabouts, find_head
+from dpsr_apex.run.lives import Life, Task
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.keys import make_keys
 
-CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0  # for a node, which may have to start Python first
 LOOK_SECONDS = 1.0  # between two looks at the nodes
 FORMER_SECONDS = 120  # for the lock of a replay whose node is gone to be free: NFS holds it for up to 90
-LOST = -signal.SIGKILL  # as an exit code, of a process whose keeper is gone
 
 # Else Ray kills what a keeper has started together with it, and a replay could not save.
 _KEEPER_ENVIRONMENT = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "0"}}
 
 
-_KINDS = {"num_cpus": "CPU", "num_gpus": "GPU"}  # what Ray calls a resource when it is asked for, and when it is there
+class Node(NamedTuple):
+    """A node that is there."""
 
-
-class Room(NamedTuple):
-    """How much of a resource a cluster has."""
-
-    kind: str
-    there: float
-    free: float
-
-    def __str__(self) -> str:
-        return f"{self.there:g} {self.kind}s ({self.free:g} free)"
+    host: str  # its address
+    resources: dict[str, float]
 
 
 class Demands(NamedTuple):
@@ -62,80 +53,10 @@ class Demands(NamedTuple):
     learner_gpus: float | None  # None: one, where the cluster has any
 
 
-def connect(address: str) -> None:
-    """Become a client of the cluster at HOST:PORT, or of the one that this machine is in ("auto")."""
-    if address != "auto":
-        _ensure_listening(address)
-    # Ray prints all that it hears of nodes, whatever it is told, in many lines. Here that is said in one, by the run.
-    ray._private.worker.print_to_stdstream = lambda *_, **__: None
-    try:
-        ray.init(address, namespace="dpsr_apex", log_to_driver=False, logging_level=logging.ERROR)
-    except RayError as error:
-        raise ClusterError(_why_denied(str(error))) from error
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ClusterError(_why_unreachable(address, str(error))) from error
-
-
 def room_for_actors(demands: Demands) -> int:
     """As many as there are CPUs, but for those of the replay, the evaluator and the learner."""
     cpus = ray.cluster_resources().get("CPU", 0) - 2 - demands.learner_cpus
     return max(int(cpus / demands.cpus_per_actor), 1)
-
-
-def _ensure_listening(address: str) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ClusterError(f"--cluster {address}: write auto, or HOST:PORT of its head, such as 10.0.0.1:6379")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-    except OSError as error:
-        raise ClusterError(_why_unreachable(address, str(error))) from error
-
-
-def _why_unreachable(address: str, error: str) -> str:
-    where = "on this machine" if address == "auto" else f"at {address}"
-    first = error.strip().partition("\n")[0].partition(". ")[0]
-    return (
-        f"There is no Ray cluster {where} that lets this machine in ({first}). Start one by `ray start --head`, have "
-        "this machine join it by `ray start --address HOST:6379`, and have the same token on both (docs/cluster.md)"
-    )
-
-
-def _why_denied(error: str) -> str:
-    return (
-        f"{error.strip().partition('.')[0]}. Copy ~/.ray/auth_token from the cluster's head, or make one for a new "
-        "cluster by `ray get-auth-token --generate`"
-    )
-
-
-class RayBoard:
-    """A board that every node reaches through Ray; OSError when it does not answer."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    def publish(self, notice: Notice) -> None:
-        """From now on this is the head."""
-        self._ask(self._actor.publish.remote(notice))
-
-    def look_up(self) -> Notice | None:
-        """The newest notice."""
-        found: Notice | None = self._ask(self._actor.look_up.remote())
-        return found
-
-    def withdraw(self) -> None:
-        """There is no head any more."""
-        self._ask(self._actor.withdraw.remote())
-
-    def _ask(self, answer: Any) -> Any:
-        try:
-            return ray.get(answer, timeout=ANSWER_SECONDS)
-        except RayError as error:
-            raise OSError(f"the board of the cluster does not answer: {error}") from error
-
-    def __str__(self) -> str:
-        return "the cluster"
 
 
 class RayCluster:
@@ -143,26 +64,26 @@ class RayCluster:
 
     def __init__(self, address: str, path: Path, demands: Demands) -> None:
         self.named = ("--cluster", address)
+        self.former_seconds = float(FORMER_SECONDS)
         self.run = RunDirectory(path)
         self.unfit: dict[str, str] = {}  # why, by the id of a node
         self._demands = demands
         self._driver = ray.get_runtime_context().get_node_id()
         self._probe = Probe(path)
         self._probe.leave()
+        atexit.register(self._probe.remove)  # however this process comes to its end
         self.origin = Origin(path, self._probe.word, look_around(path, self._probe.word), Path.cwd())
         self._keepers: dict[str, Any] = {}  # by the name of the process
-        self._nodes: dict[str, str] = {}  # address by id, of those that are there
+        self._nodes: dict[str, Node] = {}  # by id
+        self._free_now: dict[str, dict[str, float]] = {}  # resources by the id of a node
+        self._counted = 0.0  # when that was looked up
+        self.places: dict[str, Place] = {}  # by the name of a process, where it was last
         self._checks: dict[Any, Place] = {}  # nodes that have not answered yet, by what they were asked
         self._looked = 0.0
         self._news: list[str] = []
         self._lets_anybody_in = False
-        here = NodeAffinitySchedulingStrategy(self._driver, soft=False)
-        self.board: Board = RayBoard(ray.remote(MemoryBoard).options(num_cpus=0, scheduling_strategy=here).remote())
-        try:
-            self._check_all()
-        except ClusterError:
-            self._probe.remove()
-            raise
+        self.board = make_board(self._driver)
+        self._check_all()
 
     def options(self, role: str, actors: int) -> list[str]:  # noqa: ARG002 -- nodes have room for what was asked for
         """Where to listen and to connect the keepers know."""
@@ -185,13 +106,27 @@ class RayCluster:
         return f"Serving at {head.endpoint}. More actors join by\n  dpsr-apex actor --find {self.run.path}"
 
     def has_room(self, role: str) -> bool:
-        """Whether so much is free in all; it may be in pieces, on several nodes."""
-        return all(self._room_of(_KINDS[kind]).free >= wanted for kind, wanted in self._resources(role).items())
+        """Whether one node has all that is asked for."""
+        wanted = self._resources(role)
+        return any(all(free.get(kind, 0) >= wanted[kind] for kind in wanted) for free in self._free().values())
+
+    def in_the_way(self, role: str, actors: Sequence[str]) -> list[str]:
+        """The fewest that leave enough CPUs on a node that has all else."""
+        wanted = self._resources(role)
+        best: list[str] = []
+        for node, free in self._free().items():
+            there = [name for name in actors if name in self.places and self.places[name].node == node]
+            missing = math.ceil((wanted["CPU"] - free.get("CPU", 0)) / self._demands.cpus_per_actor)
+            has_all_else = all(free.get(kind, 0) >= wanted[kind] for kind in wanted.keys() - {"CPU"})
+            if has_all_else and 0 < missing <= len(there) and (not best or missing < len(best)):
+                best = there[-missing:]
+        return best
 
     def room(self) -> str:
         """How much there is on all nodes that are used, and how much is left."""
         kinds = ["CPU", *(["GPU"] if self._gpus else [])]
-        return " and ".join(str(self._room_of(kind)) for kind in kinds)
+        free = {kind: sum(node.get(kind, 0) for node in self._free().values()) for kind in kinds}
+        return " and ".join(f"{self._there(kind):g} {kind}s ({free[kind]:g} free)" for kind in kinds)
 
     def news(self) -> list[str]:
         """Nodes that came, left or cannot be used since the last call."""
@@ -218,7 +153,10 @@ class RayCluster:
         if task.name not in self._keepers:
             if task.role == "replay":
                 make_keys(self.run.keys)  # before anybody looks for them: a shared folder may be behind
-            options = self._resources(task.role) | {
+            wanted = self._resources(task.role)
+            options = {
+                "num_cpus": wanted["CPU"],
+                "num_gpus": wanted.get("GPU", 0),
                 "max_concurrency": 4,
                 "runtime_env": _KEEPER_ENVIRONMENT,
                 "scheduling_strategy": self._strategy(task.role),
@@ -227,9 +165,14 @@ class RayCluster:
             self._keepers[task.name] = kept.remote(self.origin, self.board)
         return self._keepers[task.name]
 
-    def dismiss(self, task: Task) -> None:
-        """Give the place of this process away."""
-        if keeper := self._keepers.pop(task.name, None):
+    def dismiss(self, task: Task, is_placed: bool) -> None:
+        """Give the place of this process away, and end it if it is alive; nobody is waited for."""
+        keeper = self._keepers.pop(task.name, None)
+        if keeper is None:
+            return
+        if is_placed:
+            keeper.end.remote()
+        else:
             ray.kill(keeper)
 
     def refuse(self, unfit: Unfit) -> None:
@@ -238,24 +181,30 @@ class RayCluster:
             self.unfit[unfit.place.node] = unfit.why
             self._news.append(f"Node {unfit.place.host} is not used: {unfit.why}")
 
-    def _room_of(self, kind: str) -> Room:
-        """Nodes that are not used are taken to be idle: Ray only says how much is free in all."""
-        nodes = {node["NodeID"]: node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]}
-        not_used = sum(nodes.get(node, 0) for node in self.unfit)
-        free = ray.available_resources().get(kind, 0) - not_used
-        return Room(kind, sum(nodes.values()) - not_used, max(free, 0))
+    def _free(self) -> dict[str, dict[str, float]]:
+        """What is free on each node that is used, as it was a second ago at most."""
+        if time.monotonic() - self._counted > LOOK_SECONDS:
+            self._counted = time.monotonic()
+            self._free_now = ray._private.state.available_resources_per_node()
+        used = self._nodes.keys() - self.unfit.keys()
+        return {node: free for node, free in self._free_now.items() if node in used}
+
+    def _there(self, kind: str) -> float:
+        """How much the nodes that are used have, free or not."""
+        return sum(node.resources.get(kind, 0) for name, node in self._nodes.items() if name not in self.unfit)
 
     @property
     def _gpus(self) -> float:
         """Of the learner."""
         if self._demands.learner_gpus is not None:
             return self._demands.learner_gpus
-        return 1 if ray.cluster_resources().get("GPU", 0) >= 1 else 0
+        return 1 if self._there("GPU") >= 1 else 0
 
     def _resources(self, role: str) -> dict[str, float]:
+        """What it asks for, by the names of Ray."""
         if role == "learner":
-            return {"num_cpus": self._demands.learner_cpus, "num_gpus": self._gpus}
-        return {"num_cpus": self._demands.cpus_per_actor if role == "actor" else 1}
+            return {"CPU": self._demands.learner_cpus, "GPU": self._gpus}
+        return {"CPU": self._demands.cpus_per_actor if role == "actor" else 1}
 
     def _strategy(self, role: str) -> Any:
         """Actors are spread over the nodes; others go where the run was started if they can: batches are large."""
@@ -271,7 +220,9 @@ class RayCluster:
         deadline = time.monotonic() + ANSWER_SECONDS
         while self._checks and time.monotonic() < deadline:
             self._judge_those_that_answered(1.0)
-        if self._lets_anybody_in and os.environ["RAY_AUTH_MODE"].lower() == "token":
+        if any(place.node == self._driver for place in self._checks.values()):
+            raise ClusterError(f"This machine's own node of the cluster does not answer within {ANSWER_SECONDS:.0f} s")
+        if self._lets_anybody_in and wants_token():
             raise ClusterError(
                 "Whoever reaches this Ray cluster can run anything on it, since it asks for no token: start it with "
                 "RAY_AUTH_MODE=token (docs/cluster.md), or say RAY_AUTH_MODE=disabled to use it as it is"
@@ -282,15 +233,17 @@ class RayCluster:
     def _look_at_nodes(self) -> None:
         """See who came and went, and ask those that are new what they have."""
         self._looked = time.monotonic()
-        alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+        alive = {
+            node["NodeID"]: Node(node["NodeManagerAddress"], node["Resources"]) for node in ray.nodes() if node["Alive"]
+        }
         came, left = alive.keys() - self._nodes.keys(), self._nodes.keys() - alive.keys()
-        self._news += [f"Node {self._nodes[node]} has left the cluster" for node in left]
+        self._news += [f"Node {self._nodes[node].host} has left the cluster" for node in left]
         if self._nodes:  # those of the beginning are no news
-            self._news += [f"Node {alive[node]} has joined the cluster" for node in came]
+            self._news += [f"Node {alive[node].host} has joined the cluster" for node in came]
         for node in came:
             strategy = NodeAffinitySchedulingStrategy(node, soft=False)
             check = ray.remote(look_around).options(num_cpus=0, scheduling_strategy=strategy, max_retries=0)
-            self._checks[check.remote(self.run.path, self._probe.word)] = Place(node, alive[node])
+            self._checks[check.remote(self.run.path, self._probe.word)] = Place(node, alive[node].host)
         self._nodes = alive
 
     def _judge_those_that_answered(self, seconds: float) -> None:
@@ -310,82 +263,3 @@ class RayCluster:
             self._lets_anybody_in |= not facts.asks_for_token
         if why and place.node in self._nodes:
             self.refuse(Unfit(place, why))
-
-
-class PlacedKeeper(Keeper):
-    """A keeper as a Ray actor: Ray tells it where it is."""
-
-    def __init__(self, origin: Origin, board: Board) -> None:
-        place = Place(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address())
-        super().__init__(place, origin, board)
-
-
-class RayLife:
-    """A process that a keeper runs on some node."""
-
-    def __init__(self, cluster: RayCluster, task: Task) -> None:
-        self._cluster = cluster
-        self._task = task
-        self._last_words = ""
-        self._ended: Ended | None = None
-        self._find_place()
-
-    @property
-    def has_place(self) -> bool:
-        """Whether its keeper has."""
-        return bool(ray.wait([self._place], timeout=0)[0])
-
-    def poll(self) -> Ended | None:
-        """How it ended; None while it lives or waits for a place."""
-        if self._ended is None and ray.wait([self._outcome], timeout=0)[0]:
-            self._take_outcome()
-        return self._ended
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it is alive; one that waits for a place does not wait any longer."""
-        if self.poll() is not None:
-            return
-        if self.has_place:
-            self._keeper.signal.remote(int(number))
-        else:
-            self._cluster.dismiss(self._task)
-
-    def kill(self) -> None:
-        """End it at once, if it is alive, and give its place away."""
-        if self.poll() is None and self.has_place:
-            with contextlib.suppress(RayError):
-                ray.get(self._keeper.kill.remote(), timeout=CONNECT_SECONDS)
-        self._cluster.dismiss(self._task)
-
-    def last_words(self) -> str:
-        """What its keeper says that they were."""
-        return self._last_words
-
-    def _find_place(self) -> None:
-        self._began = time.monotonic()
-        self._keeper = self._cluster.keeper(self._task)
-        self._place = self._keeper.place.remote()
-        self._outcome = self._keeper.keep.remote(self._task)
-
-    def _take_outcome(self) -> None:
-        try:
-            outcome: Outcome | Unfit = ray.get(self._outcome)
-        except RayError:
-            self._cluster.dismiss(self._task)
-            self._ended = Ended(LOST, f"was lost{self._where}", time.monotonic() - self._began, is_lost=True)
-            return
-        if isinstance(outcome, Unfit):
-            self._cluster.refuse(outcome)
-            self._cluster.dismiss(self._task)
-            self._find_place()
-            return
-        self._ended, self._last_words = outcome
-        if self._ended.code == 0:
-            self._cluster.dismiss(self._task)
-
-    @property
-    def _where(self) -> str:
-        with contextlib.suppress(RayError):
-            place: Place = ray.get(self._place, timeout=0)
-            return f" with its place at {place.host}"
-        return ""

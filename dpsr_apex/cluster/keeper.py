@@ -25,25 +25,6 @@ LOOK_SECONDS = 1.0  # between two looks where it is
 log = logging.getLogger(__name__)
 
 
-class MemoryBoard:
-    """A board in one process: that of a Ray actor."""
-
-    def __init__(self) -> None:
-        self._notice: Notice | None = None
-
-    def publish(self, notice: Notice) -> None:
-        """From now on this is the head."""
-        self._notice = notice
-
-    def look_up(self) -> Notice | None:
-        """The newest notice."""
-        return self._notice
-
-    def withdraw(self) -> None:
-        """There is no head any more."""
-        self._notice = None
-
-
 class Place(NamedTuple):
     """A node."""
 
@@ -83,6 +64,7 @@ class Keeper:
         self._run = RunDirectory(origin.run)
         self._board = board
         self._life: LifeHere | None = None
+        self._signal: signal.Signals | None = None  # one that came before its process had begun
         if origin.folder.is_dir():  # a user's own environment is there
             os.chdir(origin.folder)
 
@@ -92,15 +74,17 @@ class Keeper:
 
     def keep(self, task: Task) -> Outcome | Unfit:
         """Have a process do this, to its end."""
-        origin = self._origin
+        origin, self._life = self._origin, None
         if why := why_unfit(origin.facts, look_around(origin.run, origin.word), origin.run):
             return Unfit(self._place, why)
         with tempfile.TemporaryDirectory(prefix="dpsr_apex-") as folder:
             return self._serve(task) if task.role == "replay" else self._join(task, RunDirectory(Path(folder)))
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
-        if self._life is not None:
+        """Send it a signal, or as soon as it has begun."""
+        if self._life is None:
+            self._signal = signal.Signals(number)
+        else:
             self._life.signal(signal.Signals(number))
 
     def kill(self) -> None:
@@ -110,14 +94,14 @@ class Keeper:
 
     def _serve(self, task: Task) -> Outcome:
         """Keep the replay, which listens at this node's address, and publish for all nodes where that is."""
-        life = self._begin(task, "--bind", f"{self._place.host}:0")
-        own, published = FileBoard(self._run.connection), None
+        host = f"[{self._place.host}]" if ":" in self._place.host else self._place.host
+        life = self._begin(task, "--bind", f"{host}:0")
+        own = FileBoard(self._run.connection)
         while (ended := life.wait(HEAD_SECONDS)) is None:
-            notice = own.look_up()
-            if notice not in (None, published):
-                assert notice is not None
-                self._board.publish(notice)
-                published = notice
+            # Again and again: a board that was lost comes back empty.
+            if (notice := own.look_up()) is not None:
+                with contextlib.suppress(OSError):
+                    self._board.publish(notice)
         return Outcome(ended, life.last_words())
 
     def _join(self, task: Task, private: RunDirectory) -> Outcome:
@@ -129,15 +113,18 @@ class Keeper:
         return Outcome(ended, life.last_words())
 
     def _begin(self, task: Task, *where: str) -> LifeHere:
-        self._life = LifeHere(task._replace(words=[*task.words, *where]))
-        return self._life
+        life = LifeHere(task._replace(words=[*task.words, *where]))
+        self._life = life
+        if self._signal is not None:
+            life.signal(self._signal)
+            self._signal = None
+        return life
 
     def _pass_on(self, private: RunDirectory, known: Notice | None) -> Notice | None:
         """What the process knows of the head from now on."""
         with contextlib.suppress(OSError):
             notice = self._board.look_up()
-            if notice not in (None, known):
-                assert notice is not None
+            if notice is not None and notice != known:
                 FileBoard(private.connection).publish(notice)
                 return notice
         return known

@@ -87,6 +87,25 @@ class FileBoard:
         return str(self._file.parent)
 
 
+class MemoryBoard:
+    """A board in one process, for an engine that lets others ask it."""
+
+    def __init__(self) -> None:
+        self._notice: Notice | None = None
+
+    def publish(self, notice: Notice) -> None:
+        """From now on this is the head."""
+        self._notice = notice
+
+    def look_up(self) -> Notice | None:
+        """The newest notice."""
+        return self._notice
+
+    def withdraw(self) -> None:
+        """There is no head any more."""
+        self._notice = None
+
+
 class Found(NamedTuple):
     """A head that was looked up: where it is, and which of its lives."""
 

@@ -1,6 +1,6 @@
 """The evaluator's process: plays whole games with the newest weights, every so many transitions and at the end.
 
-It works on the head's machine, since it writes into the run directory: every score, and the best and the last weights.
+It writes into the run directory, so it must see that: every score, and the best and the last weights.
 """
 
 from __future__ import annotations

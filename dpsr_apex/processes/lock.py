@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
 
 FORMER_SECONDS = 15.0  # for a former life, whose supervisor was killed, to save and end
+TELL_SECONDS = 5.0  # then it is said what is waited for
 LOOK_SECONDS = 0.1
 
 
@@ -27,8 +29,10 @@ def serving_alone(run: RunDirectory, former_seconds: float = FORMER_SECONDS) -> 
         os.close(descriptor)
 
 
-def wait_until_free(run: RunDirectory, given_up: Callable[[], bool] = lambda: False) -> bool:
-    """Whether nobody serves the run, now or soon; False when `given_up` said so first.
+def wait_until_free(
+    run: RunDirectory, seconds: float = FORMER_SECONDS, given_up: Callable[[], bool] = lambda: False
+) -> bool:
+    """Whether nobody serves the run, now or within so many seconds; False when `given_up` said so first.
 
     RunDirectoryError when somebody does and goes on.
     """
@@ -37,7 +41,7 @@ def wait_until_free(run: RunDirectory, given_up: Callable[[], bool] = lambda: Fa
     except FileNotFoundError:
         return True
     try:
-        return _wait_for_lock(run, descriptor, FORMER_SECONDS, given_up)
+        return _wait_for_lock(run, descriptor, seconds, given_up)
     finally:
         os.close(descriptor)
 
@@ -61,11 +65,15 @@ def is_served(run: RunDirectory) -> bool:
 
 
 def _wait_for_lock(run: RunDirectory, descriptor: int, seconds: float, given_up: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
+    began, told = time.monotonic(), False
     while not _has_locked(descriptor):
         if given_up():
             return False
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > TELL_SECONDS and not told:
+            sys.stderr.write(f"dpsr-apex: waiting for up to {seconds:.0f} s for {run.path} not to be served any more\n")
+            told = True
+        if waited > seconds:
             pid = os.pread(descriptor, 32, 0).decode()
             raise RunDirectoryError(f"{run.path} is running already: process {pid} serves it. End that run first")
         time.sleep(LOOK_SECONDS)

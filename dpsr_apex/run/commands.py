@@ -17,7 +17,7 @@ from dpsr_apex.envs.check import ensure_reentrant
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.live.view import LiveView
-from dpsr_apex.processes.lock import serving_alone, wait_until_free
+from dpsr_apex.processes.lock import FORMER_SECONDS, serving_alone, wait_until_free
 from dpsr_apex.roles.build import build_env
 from dpsr_apex.run.checkpoint import (
     Checkpoint,
@@ -56,11 +56,43 @@ def resume(
 ) -> int:
     """Continue a run from its newest checkpoint, or from the one given; `total_steps` can make it longer."""
     run = RunDirectory.open(path)
-    wait_until_free(run)
+    engine = _engine(load_config(run.config), path, engine_for)
+    _wait_until_free(run, engine)
+    return _continue(run, total_steps, checkpoint, actors, engine)
+
+
+def continue_or_train(config: Config, path: Path, engine_for: EngineFor) -> int:
+    """`train --resume`: continue the run that is there if it is the same one, else start it."""
+    if RunDirectory.is_free(path):
+        return train(config, path, engine_for)
+    run = RunDirectory.open(path)
+    ensure_same(config, run.config)
+    engine = _engine(config, path, engine_for)
+    _wait_until_free(run, engine)
+    if list_checkpoints(run.checkpoints):
+        return _continue(run, None, None, config.system.actors or None, engine)
+    write_config(config, run)
+    for rows in _records(run):  # of a run that was killed before its first checkpoint
+        truncate_after(rows, 0)
+    return _run(config, run, None, engine)
+
+
+def _engine(config: Config, path: Path, engine_for: EngineFor) -> Engine | None:
+    """What gives its processes a place; None for a run of one process."""
+    return engine_for(path) if config.system.actors != 0 else None
+
+
+def _wait_until_free(run: RunDirectory, engine: Engine | None) -> None:
+    wait_until_free(run, engine.former_seconds if engine else FORMER_SECONDS)
+
+
+def _continue(
+    run: RunDirectory, total_steps: int | None, checkpoint: Path | None, actors: int | None, engine: Engine | None
+) -> int:
     config = load_config(run.config)
     found = _continued(run, checkpoint)
     if actors is not None and config.system.actors == 0:
-        raise ConfigError(f"--actors {actors}: {path} is a run of one process, and goes on as one")
+        raise ConfigError(f"--actors {actors}: {run.path} is a run of one process, and goes on as one")
     if actors is not None and actors != config.system.actors:
         config = replace(config, system=replace(config.system, actors=actors))
         validate(config)
@@ -74,21 +106,7 @@ def resume(
     discard_after(run.checkpoints, found.t)
     if config.system.actors:  # the replay loads it by itself, and once in memory is enough
         found = found._replace(parts={})
-    return _run(config, run, found, _engine(config, path, engine_for))
-
-
-def continue_or_train(config: Config, path: Path, engine_for: EngineFor) -> int:
-    """`train --resume`: continue the run that is there if it is the same one, else start it."""
-    if RunDirectory.is_free(path):
-        return train(config, path, engine_for)
-    run = RunDirectory.open(path)
-    wait_until_free(run)
-    ensure_same(config, run.config)
-    if list_checkpoints(run.checkpoints):
-        return resume(path, None, None, config.system.actors or None, engine_for)
-    for rows in _records(run):  # of a run that was killed before its first checkpoint
-        truncate_after(rows, 0)
-    return _run(config, run, None, _engine(config, path, engine_for))
+    return _run(config, run, found, engine)
 
 
 def ensure_usable(config: Config) -> None:
@@ -126,11 +144,6 @@ def _tried_out(config: Config) -> StackedEnv:
 def _records(run: RunDirectory) -> tuple[Path, Path]:
     """Its files of rows."""
     return run.metrics, run.evaluations
-
-
-def _engine(config: Config, path: Path, engine_for: EngineFor) -> Engine | None:
-    """What gives its processes a place; None for a run of one process."""
-    return engine_for(path) if config.system.actors != 0 else None
 
 
 def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engine: Engine | None) -> int:

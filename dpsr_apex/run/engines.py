@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from typing import Protocol
 
 from dpsr_apex.processes.discovery import Address, FileBoard, Whereabouts, find_head
+from dpsr_apex.processes.lock import FORMER_SECONDS
 from dpsr_apex.run.lives import Life, LifeHere, Task
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.addresses import host_of, is_loopback, port_of, with_host
@@ -21,6 +23,10 @@ class Engine(Protocol):
     @property
     def named(self) -> tuple[str, ...]:
         """How a command names it."""
+
+    @property
+    def former_seconds(self) -> float:
+        """How long the lock of a replay that was lost may be held."""
 
     def options(self, role: str, actors: int) -> list[str]:
         """What a process of this role is told besides: where to listen and to connect, among so many actors."""
@@ -35,7 +41,10 @@ class Engine(Protocol):
         """How more actors can join, in words."""
 
     def has_room(self, role: str) -> bool:
-        """Whether there is a place for one more of this role, as far as one can see."""
+        """Whether there is a place for one more of this role."""
+
+    def in_the_way(self, role: str, actors: Sequence[str]) -> list[str]:
+        """Which of these actors, by name, would leave a place for this role; none if no such set is enough."""
 
     def room(self) -> str:
         """How much room there is, in words."""
@@ -54,6 +63,7 @@ class ThisMachine:
     """Everything here, at once."""
 
     named = ()
+    former_seconds = FORMER_SECONDS
 
     def __init__(self, run: RunDirectory, bind: str) -> None:
         self._run = run
@@ -95,6 +105,10 @@ class ThisMachine:
     def has_room(self, role: str) -> bool:  # noqa: ARG002 -- for all alike
         """Always."""
         return True
+
+    def in_the_way(self, role: str, actors: Sequence[str]) -> list[str]:  # noqa: ARG002 -- here is always room
+        """Nobody."""
+        return []
 
     def room(self) -> str:
         """Never asked for."""

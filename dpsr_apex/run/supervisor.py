@@ -26,6 +26,7 @@ from dpsr_apex.run.engines import Engine
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.lives import Task
 from dpsr_apex.run.metrics import read_metrics
+from dpsr_apex.run.rooms import Rooms
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.messages import Gone, Message, Stats, StatsRequest
@@ -37,7 +38,6 @@ LEAVE_SECONDS = 1.0  # for those whom the replay has told to leave
 WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
 ANSWER_SECONDS = 1.0  # after which an answer of the replay is to a later question
 SILENCE_SECONDS = 3.0  # of the replay, before it is looked for anew
-ROOM_SECONDS = 5.0  # of waiting for a place, before that is said and room is made
 STILL_SECONDS = 30.0  # without a transition and an update, before that is said
 
 log = logging.getLogger(__name__)
@@ -85,8 +85,7 @@ class Supervisor:
         self._noted = 0
         self._evaluations = len(read_metrics(run.evaluations))
         self._watch = Watch()
-        self._told_waiting: list[str] = []  # who waited for room when that was last looked at
-        self._made_room = 0.0  # when an actor last did
+        self._rooms = Rooms(engine, view.note)
         self._sent_home: dict[str, float] = {}  # when it was first seen that a child has left in order
 
     def run(self, interrupt: Interrupt) -> bool:
@@ -94,23 +93,24 @@ class Supervisor:
 
         RunFailed when it cannot go on.
         """
-        if not wait_until_free(self._run, lambda: interrupt.asked):
-            return False
-        self._engine.withdraw()
         try:
+            if not wait_until_free(self._run, self._engine.former_seconds, lambda: interrupt.asked):
+                return False
+            self._engine.withdraw()
             self._start_all(interrupt)
             while not self._replay.is_done:
                 if interrupt.asked:
                     self._view.note("Stopping: everything is saved first. Once more to end at once.")
                     break
                 self._look_after(self._children)
-                self._look_after_places()
+                self._look_for_room()
                 self._look_at_the_run()
             else:
                 self._show_last_row()
                 self._wait_for_evaluation(interrupt)
         finally:
-            self._end_all()
+            if self._children:
+                self._end_all()
             if self._client:
                 self._client.close()
             self._engine.close()
@@ -159,11 +159,12 @@ class Supervisor:
         while (head := self._engine.find_head()) is None:
             if interrupt.asked:
                 return None
-            self._tell_of_places()
+            self._look_for_room()
             if (still := self._watch.look((0, 0), time.monotonic())) and self._replay.has_place:
                 self._view.note(f"Waiting for the replay to load its checkpoint, for {still:.0f} s now")
-            if not self._replay.runs:
+            if (ended := self._replay.ended) is not None and not ended.is_lost:
                 raise RunFailed(f"The replay's process did not start:\n{self._replay.last_words()}")
+            self._look_after([self._replay])
             time.sleep(0.02)
         return head
 
@@ -190,8 +191,12 @@ class Supervisor:
         log.warning(words)
         if child.given_up and child.role in ("replay", "learner"):
             raise RunFailed(f"The {child.role} died {child.deaths + child.losses} times in a row; see {child.task.log}")
-        if all(actor.given_up for actor in self._of("actor")):
-            raise RunFailed(f"Every actor died too often; see {child.task.log}")
+        self._ensure_actors()
+
+    def _ensure_actors(self) -> None:
+        actors = self._of("actor")
+        if actors and all(actor.given_up for actor in actors):
+            raise RunFailed(f"Every actor died too often; see {actors[-1].task.log}")
 
     def _call_back(self, child: Child, now: float) -> None:
         """One that was sent home is needed again if there is a replay that goes on: it was another life that ended."""
@@ -200,31 +205,9 @@ class Supervisor:
             del self._sent_home[child.name]
             child.start_at = now
 
-    def _look_after_places(self) -> None:
-        """Say what has become of places, and see that those have one without whom nothing is learnt."""
-        self._tell_of_places()
-        now = time.monotonic()
-        waiting = [child for child in self._waiting(now) if child.role in ("replay", "learner")]
-        actors = [child for child in self._of("actor") if child.has_place]
-        if waiting and actors and now - self._made_room > ROOM_SECONDS:
-            self._made_room = now
-            self._view.note(f"{actors[-1].name} makes room for the {waiting[0].name}")
-            actors[-1].stand_back(now + 2 * ROOM_SECONDS)
-
-    def _tell_of_places(self) -> None:
-        for news in self._engine.news():
-            self._view.note(news)
-            log.warning(news)
-        names = [child.name for child in self._waiting(time.monotonic())]
-        if set(names) - set(self._told_waiting):
-            who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-            self._view.note(f"Waiting for room: {who}. The cluster has {self._engine.room()}")
-        self._told_waiting = names
-
-    def _waiting(self, now: float) -> list[Child]:
-        """Those that wait because there is no room; where there is some, they are about to start."""
-        long = [child for child in self._children if child.waits_for_place and now - child.started > ROOM_SECONDS]
-        return [child for child in long if not self._engine.has_room(child.role)]
+    def _look_for_room(self) -> None:
+        for child in self._rooms.look(self._children, time.monotonic()):
+            self._tell(Gone(child.name))
 
     def _look_at_the_run(self) -> None:
         """Ask the replay how things are, and show it."""
@@ -279,8 +262,11 @@ class Supervisor:
         if not self._stats or self._stats["ending"]:
             return
         actors, planned = self._of("actor"), self._stats["planned_actors"]
+        for child in actors if planned != len(actors) else []:
+            child.forgive(now)
         for child in actors[planned:]:
             self._children.remove(child)
+            self._sent_home.pop(child.name, None)
             child.signal(signal.SIGTERM)
             self._retired.append((child, now + END_SECONDS))
         if not self._retired:
@@ -323,6 +309,7 @@ class Supervisor:
     def _wait_for_evaluation(self, interrupt: Interrupt) -> None:
         """The replay has ended in order; where that was the end of the run, the last weights are still played with."""
         evaluators = self._of("evaluator")
+        self._send_home([child for child in self._children if child.role != "evaluator"], END_SECONDS)
         if has_checkpoint(self._run.checkpoints, self._config.run.total_steps) and not self._is_evaluated():
             self._view.note("The run has ended; the last evaluation is being played")
             while not interrupt.asked:
@@ -332,28 +319,34 @@ class Supervisor:
                 if is_over:
                     raise RunFailed(f"The last evaluation could not be played; see {evaluators[0].task.log}")
                 self._look_after(evaluators)
+                self._look_for_room()
                 time.sleep(LOOK_SECONDS)
         self._show_evaluations()
 
     def _end_all(self) -> None:
         """The replay saves, sends everybody home and ends; who does not leave is told again, and killed at last."""
-        everybody = [*self._children, *(child for child, _ in self._retired)]
-        for child in everybody if not self._replay.runs else [self._replay, *self._of("evaluator")]:
+        others = [*self._children[1:], *(child for child, _ in self._retired)]
+        for child in others if not self._replay.runs else [self._replay, *self._of("evaluator")]:
             child.signal(signal.SIGTERM)
         began = time.monotonic()
         self._wait_until_ended([self._replay], END_SECONDS)
-        self._wait_until_ended(everybody, LEAVE_SECONDS)
-        for child in everybody[1:]:
-            child.signal(signal.SIGTERM)
-        self._wait_until_ended(everybody[1:], END_SECONDS - (time.monotonic() - began))
-        for child in everybody[1:]:
-            child.kill()
+        self._send_home(others, END_SECONDS - (time.monotonic() - began))
         self._wait_until_ended([self._replay], WRITE_SECONDS)
-        self._replay.kill()
+        last = self._replay.last_words()
         if self._replay.died:  # its last checkpoint may not be there
-            last = self._replay.last_words()
             cause = self._replay.bury(time.monotonic()).cause
             self._view.note(f"replay {cause}; its last words ({self._replay.task.log}):\n{last}")
+        self._replay.kill()
+
+    def _send_home(self, children: list[Child], seconds: float) -> None:
+        """They were told to leave by the replay; who has not is told again, and killed after so many seconds."""
+        began = time.monotonic()
+        self._wait_until_ended(children, LEAVE_SECONDS)
+        for child in children:
+            child.signal(signal.SIGTERM)
+        self._wait_until_ended(children, seconds - (time.monotonic() - began))
+        for child in children:
+            child.kill()
 
     def _wait_until_ended(self, children: list[Child], seconds: float) -> None:
         deadline = time.monotonic() + seconds

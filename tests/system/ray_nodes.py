@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+NODE = "DPSR_APEX_TEST_NODE"  # tells a process on which node it runs
+
 
 class Nodes:
     """The cluster, as a test sees it; nodes are numbered from 0, the head, in the order in which they were added."""
@@ -30,8 +32,9 @@ class Nodes:
             text=True,
         )
 
-    def add(self, cpus: int, gpus: int = 0, **environment: str) -> str:
-        """One more node with so much, as it says, and these variables for what runs there; the cluster's address."""
+    def add(self, cpus: int, name: str = "", *, gpus: int = 0, path: str = "") -> str:
+        """One more node with so much, as it says; what runs there knows its name. The cluster's address."""
+        environment = {NODE: name, **({"PYTHONPATH": path} if path else {})}
         return str(self._ask({"add": {"num_cpus": cpus, "num_gpus": gpus}, "environment": environment}))
 
     def remove(self, number: int, *, suddenly: bool = False) -> None:
@@ -79,8 +82,8 @@ def main() -> None:
         command = json.loads(line)
         answer = None
         if "add" in command:
-            variables = {"env_vars": command["environment"]} if command["environment"] else {}
-            nodes.append(ray_cluster.add_node(**command["add"], include_dashboard=False, **variables))
+            settings = {**command["add"], "env_vars": command["environment"]}
+            nodes.append(ray_cluster.add_node(include_dashboard=False, **settings))
             answer = ray_cluster.address
         else:
             ray_cluster.remove_node(nodes[command["remove"]], allow_graceful=command["graceful"])

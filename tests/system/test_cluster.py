@@ -23,7 +23,7 @@ from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.messages import Stats, StatsRequest
 from tests.system.members import Started
-from tests.system.ray_nodes import Nodes, cluster
+from tests.system.ray_nodes import NODE, Nodes, cluster
 from tests.system.runs import COMMAND, PATIENCE, SMALL, assert_counters_add_up, eventually, last_saved
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'dpsr_apex[cluster]'")
@@ -31,7 +31,6 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'dpsr_apex[
 STEPS = 4_000
 FEW = 600  # steps, of runs in which it is not the steps that matter
 ROOT = Path(__file__).parents[2]
-NODE = "DPSR_APEX_TEST_NODE"  # tells of a process on which node it runs
 
 
 class Placed(NamedTuple):
@@ -112,9 +111,9 @@ def training_on(folder: Path, nodes: Nodes, *words: str) -> Iterator[ClusterRun]
 @pytest.mark.slow
 def test_a_run_on_a_cluster_survives_what_happens_to_nodes_and_processes(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
-        nodes.add(3, **{NODE: "head"})
-        nodes.add(2, **{NODE: "first"})
-        address = nodes.add(2, gpus=1, **{NODE: "second"})
+        nodes.add(3, "head")
+        nodes.add(2, "first")
+        address = nodes.add(2, "second", gpus=1)
         with training_on(tmp_path, nodes, "--cluster", address, "--actors", "4", "--steps", str(STEPS)) as run:
             before = run.await_actors(4)
             assert run.nodes_of("replay") == {"head"}
@@ -131,7 +130,7 @@ def test_a_run_on_a_cluster_survives_what_happens_to_nodes_and_processes(tmp_pat
             run.await_words("Node .* has left the cluster")
             run.await_words(r"Waiting for room: .* and 1 more. The cluster has 5 CPUs \(0 free\)")
             assert "first" not in run.nodes_of("actor")
-            nodes.add(4, **{NODE: "third"})
+            nodes.add(4, "third")
             run.await_words("Node .* has joined the cluster")
             assert indices(run.await_actors(4)) == indices(before)
             assert "third" in run.nodes_of("actor")
@@ -256,9 +255,9 @@ def hidden_node(nodes: Nodes, address: str, folder: Path) -> Iterator[None]:
 @pytest.mark.slow
 def test_nodes_that_cannot_take_part_are_left_out_with_a_reason(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
-        nodes.add(4, **{NODE: "head"})
-        nodes.add(4, **{NODE: "emulator", "PYTHONPATH": other_emulator(tmp_path / "emulator")})
-        address = nodes.add(4, **{NODE: "version", "PYTHONPATH": other_version(tmp_path / "version")})
+        nodes.add(4, "head")
+        nodes.add(4, "emulator", path=other_emulator(tmp_path / "emulator"))
+        address = nodes.add(4, "version", path=other_version(tmp_path / "version"))
         with (
             hidden_node(nodes, address, tmp_path / "run"),
             training_on(tmp_path, nodes, "--cluster", address, "--actors", "2", "--steps", str(FEW)) as run,
@@ -278,9 +277,9 @@ def test_nodes_that_cannot_take_part_are_left_out_with_a_reason(tmp_path: Path) 
 @pytest.mark.slow
 def test_the_replay_moves_to_another_node_and_all_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
-        nodes.add(0, **{NODE: "head"})
-        nodes.add(3, **{NODE: "1"})
-        address = nodes.add(3, **{NODE: "2"})
+        nodes.add(0, "head")
+        nodes.add(3, "1")
+        address = nodes.add(3, "2")
         with training_on(tmp_path, nodes, "--cluster", address, "--actors", "3", "--steps", str(STEPS)) as run:
             run.await_actors(3)
             eventually(lambda: last_saved(run.directory) > 0)
@@ -291,7 +290,7 @@ def test_the_replay_moves_to_another_node_and_all_end_with_the_process_that_star
             nodes.remove(int(home), suddenly=True)
             run.await_words(r"replay was lost")
             run.await_words(r"actor-\d makes room for the replay")
-            nodes.add(3, **{NODE: "3"})
+            nodes.add(3, "3")
             run.await_actors(3)
             saved = last_saved(run.directory)
             assert run.end(signal.SIGKILL) == -signal.SIGKILL

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dpsr_apex.cluster.fitness import Probe, look_around
-from dpsr_apex.cluster.keeper import Keeper, MemoryBoard, Origin, Outcome, Place, Unfit
-from dpsr_apex.processes.discovery import Notice
+from dpsr_apex.cluster.keeper import Keeper, Origin, Outcome, Place, Unfit
+from dpsr_apex.processes.discovery import MemoryBoard, Notice
 from dpsr_apex.run.lives import Task
 from dpsr_apex.run.run_directory import RunDirectory
 from tests.system.members import new_run
