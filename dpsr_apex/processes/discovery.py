@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from dpsr_apex.wire.addresses import host_and_port, is_loopback
+from dpsr_apex.wire.addresses import BadAddress, host_and_port, is_loopback
 from dpsr_apex.wire.keys import BadKeyFile, ClientKeys, load_client_keys
 
 LOOK_SECONDS = 0.2
@@ -39,6 +40,7 @@ class Notice:
     endpoint: str  # where others reach it
     public_key: str  # of its socket; empty for one that this machine alone can reach
     incarnation: int  # random, one for each of its lives
+    machine: str = field(default_factory=socket.gethostname)  # its name for itself
 
     def __post_init__(self) -> None:
         host_and_port(self.endpoint)
@@ -75,7 +77,8 @@ class FileBoard:
         """None also for what is no notice: a shared folder may be behind, or out of reach for a while."""
         try:
             written = json.loads(self._file.read_text(encoding="ascii"))
-            return Notice(str(written["endpoint"]), str(written["public_key"]), int(written["incarnation"]))
+            endpoint, public_key, machine = (str(written[name]) for name in ("endpoint", "public_key", "machine"))
+            return Notice(endpoint, public_key, int(written["incarnation"]), machine)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -134,11 +137,17 @@ class Whereabouts:
 def find_head(board: Board, key: Path) -> Found | None:
     """The head on this board, with the client's keys in this file if it has any; None while none is there.
 
-    BadKeyFile when the keys are those of another head.
+    BadKeyFile when the keys are those of another head, BadAddress when this machine cannot reach it.
     """
     notice = board.look_up()
     if notice is None:
         return None
+    if not notice.public_key and notice.machine != socket.gethostname():
+        # What listens at that address here is something else, and would not have to prove what it is.
+        raise BadAddress(
+            f"the head in {board} is on {notice.machine} and listens there for that machine alone: "
+            "let it listen for others by --bind 0.0.0.0:0"
+        )
     keys = load_client_keys(key) if notice.public_key else None
     if keys and keys.server_public != notice.public_key.encode():
         raise BadKeyFile(f"{key} is of another run than the one whose head is published in {board}")

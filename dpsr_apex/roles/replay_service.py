@@ -78,7 +78,7 @@ class ReplayService:
         self.config = config
         self.run_id = run_id
         self.server = server
-        self.sessions = Sessions(run_id, emulator, config.system.lease)
+        self.sessions = Sessions(run_id, emulator, config.system.lease, config.system.actors or 1)
         self.flow = Flow(config, server, self.sessions)
         self.learning: Learning | None = None  # the newest
         self.learner_state = LearnerState("", b"")  # the newest; empty if there is none
@@ -362,6 +362,7 @@ class ReplayService:
         if not 1 <= actors <= MOST_ACTORS:
             return self._refuse("a person", f"actors = {actors}: from 1 to {MOST_ACTORS:,} can be planned")
         self.config = replace(self.config, system=replace(self.config.system, actors=actors))
+        self.sessions.planned = actors
         self.note(f"{actors} {'actor is' if actors == 1 else 'actors are'} planned from t = {self.t:,} on")
         return [self._stats(now)]
 

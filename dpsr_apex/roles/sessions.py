@@ -44,8 +44,9 @@ class Session:
 class Sessions:
     """The sessions by name and by address; each has one of both, of its own."""
 
-    def __init__(self, run_id: str, emulator: str, lease: float) -> None:
+    def __init__(self, run_id: str, emulator: str, lease: float, planned: int) -> None:
         self.learner: Session | None = None
+        self.planned = planned  # actors
         self.environment = ""  # digest of what the actors' and the learner's do; that of the first one to join
         self._run_id = run_id
         self._emulator = emulator
@@ -160,14 +161,18 @@ class Sessions:
         return ""
 
     def _index_for(self, join: Join) -> int:
-        """For an actor the one that it had before, or else the lowest, of those that are free; -1 for others."""
+        """For an actor that of its own number, or the one that it had before, or else the lowest; -1 for others.
+
+        Supervisors and schedulers number those that are planned, in their names: so each has the same index again after
+        all have joined anew, in whatever order.
+        """
         if join.role != "actor":
             return -1
         taken = {actor.index for actor in self.actors}
-        former = self._former.get(join.name)
-        if former is not None and former not in taken:
-            return former
-        return next(index for index in count() if index not in taken)
+        number, former = _number(join.name), self._former.get(join.name)
+        wishes = [number if number is not None and number < self.planned else None, former]
+        free = (wish for wish in wishes if wish is not None and wish not in taken)
+        return next(free, next(index for index in count() if index not in taken))
 
     def _remember(self, actor: Session) -> None:
         """Its index, for when it comes back; names may be without number, so the oldest are forgotten."""
@@ -175,6 +180,12 @@ class Sessions:
         self._former[actor.name] = actor.index
         if len(self._former) > REMEMBERED:
             del self._former[next(iter(self._former))]
+
+
+def _number(name: str) -> int | None:
+    """N of `actor-N`."""
+    number = name.removeprefix("actor-")
+    return int(number) if number.isdecimal() and len(number) < 10 and number != name else None
 
 
 def titled(name: str, host: str) -> str:

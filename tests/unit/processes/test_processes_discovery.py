@@ -57,9 +57,9 @@ def test_what_is_no_address_is_not_published(endpoint: str) -> None:
         "null",
         '"tcp://127.0.0.1:5555"',
         json.dumps({"endpoint": "tcp://127.0.0.1:5555"}),
-        json.dumps({"endpoint": "nowhere", "public_key": "", "incarnation": 1}),
-        json.dumps({"endpoint": "tcp://10.0.0.1:5555", "public_key": "", "incarnation": 1}),
-        json.dumps({"endpoint": "tcp://127.0.0.1:5555", "public_key": "", "incarnation": "one"}),
+        json.dumps({"endpoint": "nowhere", "public_key": "", "incarnation": 1, "machine": "here"}),
+        json.dumps({"endpoint": "tcp://10.0.0.1:5555", "public_key": "", "incarnation": 1, "machine": "here"}),
+        json.dumps({"endpoint": "tcp://127.0.0.1:5555", "public_key": "", "incarnation": "one", "machine": "here"}),
         "\N{SNOWMAN}",
     ],
 )
@@ -78,6 +78,12 @@ def test_a_head_beyond_this_machine_is_found_with_its_key_alone(board: FileBoard
     make_keys(tmp_path / "others")
     with pytest.raises(BadKeyFile, match="is of another run than the one whose head is published in"):
         find_head(board, tmp_path / "others" / "client.key")
+
+
+def test_a_head_that_listens_for_another_machine_alone_is_not_looked_for_here(board: FileBoard, tmp_path: Path) -> None:
+    board.publish(Notice("tcp://127.0.0.1:5555", "", 1, machine="elsewhere"))
+    with pytest.raises(BadAddress, match="is on elsewhere and listens there for that machine alone"):
+        find_head(board, tmp_path / "client.key")
 
 
 def test_a_head_is_waited_for_and_looked_up_again(board: FileBoard, tmp_path: Path) -> None:
