@@ -97,6 +97,16 @@ def dump_config(config: Config) -> str:
     return "\n".join(lines) + "\n"
 
 
+def ensure_same(config: Config, kept: Path) -> None:
+    """Refuse a run whose config is not the one that was kept of it; how many actors it has may have changed since."""
+    there, here = settings(load_config(kept)), settings(config)
+    changeable = {"system.actors"} if there["system.actors"] and here["system.actors"] != 0 else set()
+    differing = [f"{key} = {there[key]!r}" for key in there.keys() - changeable if there[key] != here[key]]
+    if differing:
+        found = ", ".join(sorted(differing))
+        raise ConfigError(f"{kept.parent} holds another run, with {found}; use `dpsr-apex resume {kept.parent}`")
+
+
 def shipped_configs() -> dict[str, Path]:
     """The configurations that come with the package, by name."""
     paths = {path.relative_to(_root()).with_suffix("").as_posix(): path for path in sorted(_root().rglob("*.toml"))}

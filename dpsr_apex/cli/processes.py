@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING
 from dpsr_apex.cli.arguments import Commands, add_bind, add_command, add_lifeline, begin_process, positive
 
 if TYPE_CHECKING:
-    from dpsr_apex.processes.link import Address
+    from dpsr_apex.processes.discovery import Whereabouts
 
 LEAVE_SECONDS = 9.0  # for a process whose supervisor is gone to leave
 WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
 
 ACTOR_EXAMPLES = """examples:
   dpsr-apex actor --connect head.example:5555 --key client.key
+  dpsr-apex actor --find /shared/runs/breakout                 where all machines see the run directory
 """
 REPLAY_EXAMPLES = """examples:
   dpsr-apex replay atari/breakout --run-dir runs/breakout --bind 0.0.0.0:5555      a new run
   dpsr-apex replay --run-dir runs/breakout --bind 0.0.0.0:5555                 the same, from its newest checkpoint
+  dpsr-apex replay cartpole --run-dir runs/mine --bind 0.0.0.0:0 --resume      whichever it is, at a free port
 """
 LEARNER_EXAMPLES = """examples:
   dpsr-apex learner --connect head.example:5555 --key client.key --bind 0.0.0.0:5556
+  dpsr-apex learner --find /shared/runs/breakout
 """
 EVALUATOR_EXAMPLES = """examples:
+  dpsr-apex evaluator runs/breakout
   dpsr-apex evaluator runs/breakout --connect 127.0.0.1:5555 --key runs/breakout/keys/client.key
 """
 
@@ -49,36 +53,44 @@ def _add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("config", nargs="?", metavar="CONFIG", help="for a new run: a TOML file or a shipped config")
     replay.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="where the run is, or goes")
     add_bind(replay, "where to listen; beyond this machine with keys (default: a free port of this machine)")
+    replay.add_argument("--resume", action="store_true", help="continue if --run-dir already holds this very run")
+    replay.add_argument("--former-seconds", type=positive, help=argparse.SUPPRESS)
     add_lifeline(replay)
     replay.set_defaults(command=_replay)
 
 
 def _add_learner(learner: argparse.ArgumentParser) -> None:
     _add_connect(learner)
-    add_bind(learner, "where to serve weights; beyond this machine with the key (default: this machine alone)")
+    learner.add_argument(
+        "--bind", metavar="HOST:PORT", help="where to serve weights (default: a free port, on the way to the head)"
+    )
     learner.add_argument("--threads", type=positive, metavar="N", help="of torch, where the config names no number")
     learner.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where the network lives")
     learner.set_defaults(command=_learner)
 
 
 def _add_evaluator(evaluator: argparse.ArgumentParser) -> None:
-    evaluator.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    _add_connect(evaluator)
+    evaluator.add_argument(
+        "run_dir", type=Path, metavar="RUN_DIR", help="where its head is found, if not told otherwise"
+    )
+    _add_connect(evaluator, required=False)
     evaluator.set_defaults(command=_evaluator)
 
 
-def _add_connect(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--connect", required=True, metavar="HOST:PORT", help="the head of the run")
-    command.add_argument("--key", type=Path, metavar="FILE", help="the run's client.key, where it has keys")
+def _add_connect(command: argparse.ArgumentParser, *, required: bool = True) -> None:
+    head = command.add_mutually_exclusive_group(required=required)
+    head.add_argument("--connect", metavar="HOST:PORT", help="the head of the run")
+    head.add_argument("--find", type=Path, metavar="DIR", help="the run's directory, where its head says where it is")
+    command.add_argument("--key", type=Path, metavar="FILE", help="its client.key (default: that in DIR, if any)")
     add_lifeline(command)
 
 
 def _actor(given: argparse.Namespace) -> int:
-    address = _join_as_process(given)
+    head = _find_head(given)
 
     from dpsr_apex.processes.actor import run_actor
 
-    return run_actor(address, given.name or f"{socket.gethostname()}-{os.getpid()}")
+    return run_actor(head, given.name or f"{socket.gethostname()}-{os.getpid()}")
 
 
 def _replay(given: argparse.Namespace) -> int:
@@ -90,47 +102,68 @@ def _replay(given: argparse.Namespace) -> int:
 
     bind = parse_address(given.bind)
     if given.config is None:
-        return run_replay(RunDirectory.open(given.run_dir), bind)
+        return run_replay(RunDirectory.open(given.run_dir), bind, given.former_seconds)
 
-    from dpsr_apex.config_files import load_config
+    from dpsr_apex.config_files import ensure_same, load_config
 
     config = load_config(given.config)
-    run = RunDirectory.create(given.run_dir)
-    write_config(config, run)
-    return run_replay(run, bind)
+    if given.resume and not RunDirectory.is_free(given.run_dir):
+        run = RunDirectory.open(given.run_dir)
+        ensure_same(config, run.config)
+    else:
+        run = RunDirectory.create(given.run_dir)
+        write_config(config, run)
+    return run_replay(run, bind, given.former_seconds)
 
 
 def _learner(given: argparse.Namespace) -> int:
-    address = _join_as_process(given)
+    head = _find_head(given)
 
     from dpsr_apex.processes.learner import run_learner
     from dpsr_apex.wire.addresses import parse_address
 
-    return run_learner(address, parse_address(given.bind), given.threads, given.device)
+    bind = parse_address(given.bind) if given.bind else None
+    return run_learner(head, bind, given.threads, given.device)
 
 
 def _evaluator(given: argparse.Namespace) -> int:
     from dpsr_apex.run.run_directory import RunDirectory
 
+    if given.connect is None and given.find is None:
+        given.find = given.run_dir
     run = RunDirectory.open(given.run_dir)
-    address = _join_as_process(given)
+    head = _find_head(given)
 
     from dpsr_apex.processes.evaluator import run_evaluator
 
-    return run_evaluator(run, address)
+    return run_evaluator(run, head)
 
 
-def _join_as_process(given: argparse.Namespace) -> Address:
-    """Where the head of the run is."""
+def _find_head(given: argparse.Namespace) -> Whereabouts:
     begin_process(given, LEAVE_SECONDS)
+    return _looked_up(given.find, given.key) if given.find else _named(given.connect, given.key)
 
+
+def _named(connect: str, key: Path | None) -> Whereabouts:
     from dpsr_apex.config import ConfigError
-    from dpsr_apex.processes.link import Address
+    from dpsr_apex.processes.discovery import Address, Whereabouts
     from dpsr_apex.wire.addresses import is_loopback, parse_address
     from dpsr_apex.wire.keys import load_client_keys
 
-    endpoint = parse_address(given.connect)
-    if given.key is None and not is_loopback(endpoint):
+    endpoint = parse_address(connect)
+    if key is None and not is_loopback(endpoint):
         # The head tells what to run: off this machine it must prove by its key that it is the head.
-        raise ConfigError(f"--connect {given.connect}: another machine asks for --key FILE, a copy of its client.key")
-    return Address(endpoint, load_client_keys(given.key) if given.key else None)
+        raise ConfigError(f"--connect {connect}: another machine asks for --key FILE, a copy of its client.key")
+    return Whereabouts(Address(endpoint, load_client_keys(key) if key else None))
+
+
+def _looked_up(folder: Path, key: Path | None) -> Whereabouts:
+    from dpsr_apex.processes.discovery import FileBoard, wait_for_head
+    from dpsr_apex.processes.link import PATIENCE_SECONDS, ReplayLost
+    from dpsr_apex.run.run_directory import RunDirectory
+
+    run = RunDirectory(folder)
+    found = wait_for_head(FileBoard(run.connection), key or run.client_key, PATIENCE_SECONDS)
+    if found is None:
+        raise ReplayLost(f"No head was published in {folder} within {PATIENCE_SECONDS:.0f} s. Is a run going on there?")
+    return found

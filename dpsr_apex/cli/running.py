@@ -98,8 +98,8 @@ def _train(given: argparse.Namespace) -> int:
     hold_on(given, LEAVE_SECONDS)
 
     from dpsr_apex.config_files import load_config
+    from dpsr_apex.run.engines import room_for_actors
     from dpsr_apex.run.run_directory import RunDirectory, default_path
-    from dpsr_apex.run.supervisor import room_for_actors
     from dpsr_apex.wire.addresses import parse_address
 
     flags = {

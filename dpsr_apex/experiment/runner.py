@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from dpsr_apex.experiment.folder import Folder
 from dpsr_apex.experiment.grid import Experiment, Plan
 from dpsr_apex.run.children import Child
+from dpsr_apex.run.lives import Task
 from dpsr_apex.run.metrics import read_metrics
 
 LOOK_SECONDS = 0.5
@@ -52,7 +53,7 @@ class Runner:
     def _start(self, plan: Plan) -> None:
         folder = self._folder
         command = ["train", str(folder.config(plan)), "--run-dir", str(folder.run(plan).path), "--resume"]
-        child = Child(plan.name, "run", command, folder.logs / f"{plan.name}.log")
+        child = Child(Task(plan.name, "run", command, folder.logs / f"{plan.name}.log"))
         child.start()
         self._running[plan.name] = (plan, child)
         self._view.began(plan, folder.clock(plan))
@@ -62,11 +63,11 @@ class Runner:
             self._view.advanced(plan, self._folder.clock(plan))
             return
         if child.died:
-            is_refused = child.process is not None and child.process.returncode == WRONG_INPUT
-            cause = child.bury(time.monotonic())
-            if is_refused:
+            last_words = child.last_words()
+            ended = child.bury(time.monotonic())
+            if ended.code == WRONG_INPUT:
                 child.start_at = None  # it would say the same again
-            self._view.say(f"{plan.name} {cause}; its last words ({child.log}):\n{child.last_words()}")
+            self._view.say(f"{plan.name} {ended.cause}; its last words ({child.task.log}):\n{last_words}")
         if child.start_at is not None and time.monotonic() >= child.start_at:
             child.start()
         elif child.given_up or child.is_done:

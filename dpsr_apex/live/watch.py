@@ -16,7 +16,7 @@ from typing import Any
 
 from dpsr_apex.config_files import load_config
 from dpsr_apex.live.view import LiveView
-from dpsr_apex.processes.link import Address
+from dpsr_apex.processes.discovery import Address
 from dpsr_apex.processes.lock import is_served
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.run.checkpoint import clock_of, list_checkpoints

@@ -15,7 +15,8 @@ import numpy as np
 
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import parse_config
-from dpsr_apex.processes.link import Address, Link, ask_terms, request_to_join
+from dpsr_apex.processes.discovery import Whereabouts
+from dpsr_apex.processes.link import Link, ask_terms_of, request_to_join
 from dpsr_apex.processes.weights import WeightsClient
 from dpsr_apex.replay.transitions import concatenate
 from dpsr_apex.roles.actor import Actor, Recycling
@@ -40,12 +41,12 @@ class Sent(NamedTuple):
     rows: int
 
 
-def run_actor(address: Address, name: str) -> int:
-    """Join the run at `address` and act for it until it ends; the exit code."""
-    terms = ask_terms(address)
-    config = one_thread(parse_config(terms.config, f"the config of {address.endpoint}"))
+def run_actor(head: Whereabouts, name: str) -> int:
+    """Join the run of this head and act for it until it ends; the exit code."""
+    terms = ask_terms_of(head)
+    config = one_thread(parse_config(terms.config, f"the config of {head.address.endpoint}"))
     with Interrupt() as interrupt:
-        ActorProcess(config, address, terms.run_id, name).run(interrupt)
+        ActorProcess(config, head, terms.run_id, name).run(interrupt)
     return interrupt.exit_code
 
 
@@ -66,7 +67,7 @@ class Waiting:
 class ActorProcess:
     """One actor, its link to the replay and its weights."""
 
-    def __init__(self, config: Config, address: Address, run_id: str, name: str) -> None:
+    def __init__(self, config: Config, head: Whereabouts, run_id: str, name: str) -> None:
         self._config = config
         request = request_to_join(run_id, "actor", name, "")
         agent_seed, actor_seed, recycler_seed, *env_seeds = seeds(
@@ -76,8 +77,8 @@ class ActorProcess:
         recycler = build_env(config, recycler_seed, training=True) if config.replay.recycles else None
         agent = build_agent(config, envs[0], agent_seed)
         self._actor = Actor(config, agent, envs, recycler, np.random.default_rng(actor_seed))
-        self._link = Link(address, request._replace(environment=envs[0].description), config.system.lease)
-        self._weights = WeightsClient(agent, address)
+        self._link = Link(head, request._replace(environment=envs[0].description), config.system.lease)
+        self._weights = WeightsClient(agent, head)
         self._asked_steps = -config.system.weights_period  # steps done when weights were last asked for
         self._actors = 1  # for whom the ladder was last climbed
         self._steps = 0

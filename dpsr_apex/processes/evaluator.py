@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.processes.link import Address, Link, request_to_join
+from dpsr_apex.processes.discovery import Whereabouts
+from dpsr_apex.processes.link import Link, request_to_join
 from dpsr_apex.processes.weights import WeightsClient
 from dpsr_apex.roles.build import build_agent, build_env, one_thread
 from dpsr_apex.roles.evaluator import EvaluationStopped, evaluate
@@ -29,17 +30,17 @@ CHECKPOINT_SECONDS = 300.0  # for the replay to write its last checkpoint
 log = logging.getLogger(__name__)
 
 
-def run_evaluator(run: RunDirectory, address: Address) -> int:
+def run_evaluator(run: RunDirectory, head: Whereabouts) -> int:
     """Evaluate the run in its directory until it ends; the exit code."""
     with Interrupt() as interrupt:
-        EvaluatorProcess(run, address, interrupt).run()
+        EvaluatorProcess(run, head, interrupt).run()
     return interrupt.exit_code
 
 
 class EvaluatorProcess:
     """One evaluator, its link to the replay and its weights."""
 
-    def __init__(self, run: RunDirectory, address: Address, interrupt: Interrupt) -> None:
+    def __init__(self, run: RunDirectory, head: Whereabouts, interrupt: Interrupt) -> None:
         self._config = one_thread(load_config(run.config))
         self._run = run
         self._interrupt = interrupt
@@ -47,8 +48,8 @@ class EvaluatorProcess:
         env.close()
         self._agent = build_agent(self._config, env, 0)
         request = request_to_join(run.identity.read_text(encoding="ascii"), "evaluator", "evaluator", "")
-        self._link = Link(address, request, self._config.system.lease)
-        self._weights = WeightsClient(self._agent, address)
+        self._link = Link(head, request, self._config.system.lease)
+        self._weights = WeightsClient(self._agent, head)
         self._listened = 0.0
         self._read_evaluations()
 

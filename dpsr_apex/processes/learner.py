@@ -22,8 +22,9 @@ from dpsr_apex.agent.dqn import Staged, Update
 from dpsr_apex.agent.network import is_small
 from dpsr_apex.config import Config, Device
 from dpsr_apex.config_files import parse_config
+from dpsr_apex.processes.discovery import Address, Whereabouts
 from dpsr_apex.processes.limits import allow_many_connections
-from dpsr_apex.processes.link import Address, Link, ask_terms, request_to_join
+from dpsr_apex.processes.link import Link, ask_terms_of, request_to_join
 from dpsr_apex.processes.weights import inflate_weights, squeeze_weights
 from dpsr_apex.roles.build import TRAINING, build_agent, build_env, seeds
 from dpsr_apex.roles.learner import Learner
@@ -71,31 +72,31 @@ class Asker(NamedTuple):
 Work = Ready | SaveRequest | LearnerState
 
 
-def run_learner(address: Address, bind: str, threads: int | None, device: Device | None) -> int:
-    """Learn for the run at `address` until it ends; weights are served at `bind`.
+def run_learner(head: Whereabouts, bind: str | None, threads: int | None, device: Device | None) -> int:
+    """Learn for the run of this head until it ends; weights are served at `bind`, or on the way to the head.
 
     `threads` are there for it where the config names no number; small networks take one all the same.
     """
     allow_many_connections()
-    terms = ask_terms(address)
-    config = parse_config(terms.config, f"the config of {address.endpoint}")
+    terms = ask_terms_of(head)
+    config = parse_config(terms.config, f"the config of {head.address.endpoint}")
     if device is not None:
         config = replace(config, learner=replace(config.learner, device=device))
     with Interrupt() as interrupt:
-        return LearnerProcess(config, address, terms.run_id, bind, threads).run(interrupt)
+        return LearnerProcess(config, head, terms.run_id, bind, threads).run(interrupt)
 
 
 class LearnerProcess:
     """The updating thread."""
 
-    def __init__(self, config: Config, address: Address, run_id: str, bind: str, threads: int | None) -> None:
+    def __init__(self, config: Config, head: Whereabouts, run_id: str, bind: str | None, threads: int | None) -> None:
         agent_seed = seeds(config, TRAINING, 1)[0]
         env = build_env(config, 0, training=True)
         env.close()
         if config.run.threads is None and not is_small(env.observation_shape, env.shows_pixels):
             config = replace(config, run=replace(config.run, threads=threads))
         self._learner = Learner(config.learner, build_agent(config, env, agent_seed), env.codec)
-        self._talk = Talk(config, address, run_id, bind, self._learner, env.description)
+        self._talk = Talk(config, head, run_id, bind, self._learner, env.description)
         self._version_base = secrets.randbits(62 - VERSION_BITS) << VERSION_BITS
         self._t = 0
         self._began = False
@@ -200,7 +201,7 @@ class Talk(threading.Thread):
     """The talking thread: the link to the replay, and the server of weights."""
 
     def __init__(
-        self, config: Config, address: Address, run_id: str, bind: str, learner: Learner, environment: str
+        self, config: Config, head: Whereabouts, run_id: str, bind: str | None, learner: Learner, environment: str
     ) -> None:
         super().__init__(name="talk", daemon=True)
         self.published: Weights | None = None
@@ -217,11 +218,11 @@ class Talk(threading.Thread):
         self._came = time.monotonic()  # when the last one came, or was asked for; at first: when a Welcome came
         self._has_begun = False  # the state to go on from has come
         self._askers: dict[bytes, Asker] = {}
-        self._server, public = _weights_server(bind, address)
-        endpoint = _seen_by_others(self._server.endpoint, address.endpoint)
+        self._server, public = _weights_server(bind, head.address)
+        endpoint = _seen_by_others(self._server.endpoint, head.address.endpoint)
         request = request_to_join(run_id, "learner", "learner", environment)
         self._link = Link(
-            address,
+            head,
             request._replace(weights_endpoint=endpoint, weights_key=public),
             config.system.lease,
         )
@@ -349,8 +350,12 @@ class Talk(threading.Thread):
                 del self._askers[sender]
 
 
-def _weights_server(bind: str, address: Address) -> tuple[Server, bytes]:
-    """Where weights are served, and its public key; it lets in whom the replay lets in."""
+def _weights_server(bind: str | None, address: Address) -> tuple[Server, bytes]:
+    """Where weights are served, and its public key; it lets in whom the replay lets in.
+
+    Where no place is named, a free port is taken, at the address by which this machine reaches the replay.
+    """
+    bind = bind or f"tcp://{own_host(address.endpoint)}:0"
     if address.keys is None:
         return Server(bind), b""
     public, secret = make_keypair()

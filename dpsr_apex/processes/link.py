@@ -10,10 +10,9 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from dpsr_apex.processes.discovery import Address, Whereabouts
 from dpsr_apex.wire.codec import BadMessage, WrongProtocol, decode, encode
-from dpsr_apex.wire.keys import ClientKeys
 from dpsr_apex.wire.messages import (
     Alive,
     Goodbye,
@@ -44,13 +43,6 @@ class RefusedByReplay(Exception):
 
 class ReplayLost(Exception):
     """Nothing is heard from the replay."""
-
-
-class Address(NamedTuple):
-    """Where a server is, and the keys that it asks for."""
-
-    endpoint: str
-    keys: ClientKeys | None
 
 
 def ask(address: Address, question: Message, seconds: float) -> Message:
@@ -97,6 +89,18 @@ def ask_terms(address: Address) -> Terms:
     return answer
 
 
+def ask_terms_of(where: Whereabouts) -> Terms:
+    """The same of a head that may move: when one that is published does not answer, its next life may come."""
+    began = time.monotonic()
+    while True:
+        try:
+            return ask_terms(where.address)
+        except ReplayLost:
+            if not where.may_move or time.monotonic() - began > PATIENCE_SECONDS:
+                raise
+            where.look_again()
+
+
 def request_to_join(run_id: str, role: str, name: str, environment: str) -> Join:
     """A request to join; the learner adds where it serves weights."""
     return Join(
@@ -115,7 +119,7 @@ def request_to_join(run_id: str, role: str, name: str, environment: str) -> Join
 class Link:
     """One member's connection. Call `keep` and `receive` a few times a second at least."""
 
-    def __init__(self, address: Address, request: Join, lease: float) -> None:
+    def __init__(self, where: Whereabouts, request: Join, lease: float) -> None:
         self.request = request  # what to join with; an actor moves its `sequence` on
         self.sent = 0  # of an actor: transitions, for the replay's books
         self.welcome: Welcome | None = None  # None while it is outside
@@ -123,10 +127,10 @@ class Link:
         self.weights: tuple[str, bytes] = ("", b"")  # where the learner serves weights, and its public key
         self.t = 0  # the replay's clock, as last heard
         self.actors = 1  # in the whole run, planned or there
-        self._address = address
+        self._where = where
         self._lease = lease
-        self._client = Client(address.endpoint, address.keys)
-        self._last_word = self._heard = time.monotonic()
+        self._client = Client(*where.address)
+        self._last_word = self._heard = self._looked = time.monotonic()
         self._asked = self._beat = -HEARTBEAT_SECONDS
 
     @property
@@ -138,8 +142,8 @@ class Link:
         """Join, say that one is alive, or try anew, whatever is due."""
         now = time.monotonic()
         if now - self._last_word > PATIENCE_SECONDS:
-            raise ReplayLost(f"Nothing was heard from {self._address.endpoint} for {PATIENCE_SECONDS:.0f} s")
-        if now - self._heard > self._lease:
+            raise ReplayLost(f"Nothing was heard from {self._endpoint} for {PATIENCE_SECONDS:.0f} s")
+        if self._has_moved(now) or now - self._heard > self._lease:
             self._connect_again(now)
         if self.welcome is None:
             if now - self._asked >= HEARTBEAT_SECONDS and self.send(self.request):
@@ -196,12 +200,23 @@ class Link:
                 return False
         return True
 
+    @property
+    def _endpoint(self) -> str:
+        return self._where.address.endpoint
+
+    def _has_moved(self, now: float) -> bool:
+        """Whether the head is silent because it is elsewhere, or in another life; looked up once a second."""
+        if now - self._heard < SILENCE_SECONDS or now - self._looked < HEARTBEAT_SECONDS:
+            return False
+        self._looked = now
+        return self._where.look_again()
+
     def _connect_again(self, now: float) -> None:
-        endpoint, silence = self._address.endpoint, now - self._last_word
+        silence = now - self._last_word
         log.warning(
-            "nothing was heard from %s for %.0f of %.0f s; connecting again", endpoint, silence, PATIENCE_SECONDS
+            "nothing was heard for %.0f of %.0f s; connecting again, to %s", silence, PATIENCE_SECONDS, self._endpoint
         )
         self._client.close()
-        self._client = Client(self._address.endpoint, self._address.keys)
+        self._client = Client(*self._where.address)
         self._heard = now
         self.join_again()

@@ -15,11 +15,11 @@ LOOK_SECONDS = 0.1
 
 
 @contextmanager
-def serving_alone(run: RunDirectory) -> Iterator[None]:
-    """While inside, nobody else serves the run; RunDirectoryError when somebody does and goes on."""
+def serving_alone(run: RunDirectory, former_seconds: float = FORMER_SECONDS) -> Iterator[None]:
+    """While inside, nobody else serves the run; RunDirectoryError when somebody does and goes on for so long."""
     descriptor = os.open(run.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _wait_for_lock(run, descriptor, lambda: False)
+        _wait_for_lock(run, descriptor, former_seconds, lambda: False)
         os.truncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         yield
@@ -37,7 +37,7 @@ def wait_until_free(run: RunDirectory, given_up: Callable[[], bool] = lambda: Fa
     except FileNotFoundError:
         return True
     try:
-        return _wait_for_lock(run, descriptor, given_up)
+        return _wait_for_lock(run, descriptor, FORMER_SECONDS, given_up)
     finally:
         os.close(descriptor)
 
@@ -60,8 +60,8 @@ def is_served(run: RunDirectory) -> bool:
     return False
 
 
-def _wait_for_lock(run: RunDirectory, descriptor: int, given_up: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + FORMER_SECONDS
+def _wait_for_lock(run: RunDirectory, descriptor: int, seconds: float, given_up: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
     while not _has_locked(descriptor):
         if given_up():
             return False

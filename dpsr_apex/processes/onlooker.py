@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import sys
 
-from dpsr_apex.processes.link import Address, RefusedByReplay, ask
+from dpsr_apex.processes.discovery import Address, FileBoard, find_head
+from dpsr_apex.processes.link import RefusedByReplay, ask
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
-from dpsr_apex.wire.addresses import is_loopback, with_host
-from dpsr_apex.wire.keys import load_client_keys
 from dpsr_apex.wire.messages import Refused, SetRate, Stats
 
 ANSWER_SECONDS = 5.0
@@ -16,12 +15,10 @@ ANSWER_SECONDS = 5.0
 
 def address_of(run: RunDirectory) -> Address:
     """Where the run can be talked to; RunDirectoryError when it is not running."""
-    try:
-        endpoint = json.loads(run.connection.read_text(encoding="ascii"))["endpoint"]
-    except FileNotFoundError:
-        raise RunDirectoryError(f"{run.path} is not running, or in one process") from None
-    keys = None if is_loopback(endpoint) else load_client_keys(run.keys / "client.key")
-    return Address(with_host(endpoint, "127.0.0.1"), keys)
+    found = find_head(FileBoard(run.connection), run.client_key)
+    if found is None:
+        raise RunDirectoryError(f"{run.path} is not running, or in one process")
+    return found.address
 
 
 def change_rate(run: RunDirectory, steps_per_update: int) -> int:

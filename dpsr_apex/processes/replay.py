@@ -21,8 +21,9 @@ import numpy as np
 
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
+from dpsr_apex.processes.discovery import FileBoard, Notice
 from dpsr_apex.processes.limits import allow_many_connections
-from dpsr_apex.processes.lock import serving_alone
+from dpsr_apex.processes.lock import FORMER_SECONDS, serving_alone
 from dpsr_apex.processes.turns import Turns
 from dpsr_apex.processes.weights import inflate_weights, squeeze_weights
 from dpsr_apex.replay.memory import DpsrReplay
@@ -34,7 +35,7 @@ from dpsr_apex.run.journal import Journal, passed
 from dpsr_apex.run.metrics import read_metrics, truncate_after
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.state import State
-from dpsr_apex.wire.addresses import is_loopback
+from dpsr_apex.wire.addresses import is_loopback, seen_from_elsewhere
 from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
 from dpsr_apex.wire.keys import load_server_keys, make_keys
 from dpsr_apex.wire.messages import LearnerState, Message
@@ -49,11 +50,14 @@ FAREWELL_SECONDS = 2.0  # for everybody to leave
 log = logging.getLogger(__name__)
 
 
-def run_replay(run: RunDirectory, bind: str) -> int:
-    """Serve the run in its directory, new or from its newest checkpoint, until it ends; the exit code."""
+def run_replay(run: RunDirectory, bind: str, former_seconds: float | None = None) -> int:
+    """Serve the run in its directory, new or from its newest checkpoint, until it ends; the exit code.
+
+    A former life of it is given so long to end, if not the usual time.
+    """
     allow_many_connections()
     config = load_config(run.config)
-    with Interrupt() as interrupt, serving_alone(run):
+    with Interrupt() as interrupt, serving_alone(run, former_seconds or FORMER_SECONDS):
         # Nobody keeps the checkpoint once it is loaded: it is as large as the replay itself.
         return ReplayProcess(config, run, bind, newest_checkpoint(run.checkpoints)).run(interrupt)
 
@@ -65,7 +69,8 @@ class ReplayProcess:
         self._config = config
         self._run = run
         replay = DpsrReplay(config.replay, config.run.total_steps, np.random.default_rng([config.run.seed, 1]))
-        server = ReplayServer(replay, config, era=secrets.randbits(62))
+        era = secrets.randbits(62)
+        server = ReplayServer(replay, config, era)
         emulator = importlib.metadata.version("ale-py")
         self._service = ReplayService(config, server, _run_id(run), emulator)
         self._journal = Journal(config, run, self._service.note)
@@ -81,9 +86,10 @@ class ReplayProcess:
         if went_back:
             truncate_after(run.evaluations, self._saved_at)
         self._metrics = self._journal.open(self._saved_at if went_back else None, self._updates)
-        self._server = _listen(bind, run)
+        self._board = FileBoard(run.connection)
+        self._server, public_key = _listen(bind, run)
         self._turns = Turns(self._server.receive)
-        _announce(run, self._server.endpoint)
+        self._board.publish(Notice(_published(self._server.endpoint), public_key, era))
 
     def run(self, interrupt: Interrupt) -> int:
         """Serve until the run is over or stopped; either way a checkpoint is left behind."""
@@ -95,7 +101,7 @@ class ReplayProcess:
             finished = self._service.finished
             self._end("the run is finished" if finished else "the run was stopped", finished)
         self._server.close()
-        self._run.connection.unlink(missing_ok=True)
+        self._board.withdraw()
         log.info("%s at t = %d", "finished" if finished else "stopped", self._service.t)
         return 0
 
@@ -310,12 +316,21 @@ def _opened(learner: LearnerState) -> State:
     return State(facts, inflate_weights(learner.arrays))
 
 
-def _listen(bind: str, run: RunDirectory) -> Server:
-    """A socket there; beyond this machine it asks for the run's keys, which are made where there are none."""
+def _listen(bind: str, run: RunDirectory) -> tuple[Server, str]:
+    """A socket there, and its public key; beyond this machine there are keys, made here where the run has none yet."""
     if is_loopback(bind):
-        return Server(bind)
+        return Server(bind), ""
     make_keys(run.keys)
-    return Server(bind, load_server_keys(run.keys))
+    keys = load_server_keys(run.keys)
+    return Server(bind, keys), keys.public.decode()
+
+
+def _published(endpoint: str) -> str:
+    """Where others reach a head that listens there."""
+    published = seen_from_elsewhere(endpoint)
+    if is_loopback(published) and not is_loopback(endpoint):
+        log.warning("no way out of this machine was found: name an address in --bind, if others are to find this head")
+    return published
 
 
 def _run_id(run: RunDirectory) -> str:
@@ -323,10 +338,3 @@ def _run_id(run: RunDirectory) -> str:
     if not run.identity.exists():
         run.identity.write_text(secrets.token_hex(8), encoding="ascii")
     return run.identity.read_text(encoding="ascii")
-
-
-def _announce(run: RunDirectory, endpoint: str) -> None:
-    """Write down where the run can be talked to, whole or not at all."""
-    temporary = run.connection.with_name(f".unfinished-{run.connection.name}")
-    temporary.write_text(json.dumps({"endpoint": endpoint, "pid": os.getpid()}), encoding="ascii")
-    temporary.replace(run.connection)

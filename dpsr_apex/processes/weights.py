@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from dpsr_apex.processes.link import Address
+from dpsr_apex.processes.discovery import Whereabouts
 from dpsr_apex.wire.addresses import BadAddress, host_of, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.keys import ClientKeys
@@ -46,7 +46,7 @@ def inflate_weights(blob: bytes) -> dict[str, NDArray[Any]]:
 class WeightsClient:
     """Keeps an agent's networks up to date with the learner that it is told of."""
 
-    def __init__(self, agent: TakesWeights, replay: Address) -> None:
+    def __init__(self, agent: TakesWeights, replay: Whereabouts) -> None:
         self.t: int | None = None  # the clock of the weights; None before the first ones
         self.answers = 0  # so far, also those that there is nothing newer
         self._agent = agent
@@ -117,12 +117,12 @@ class WeightsClient:
         self._endpoint, public_key = self._learner
         if not self._endpoint:
             return
-        keys = self._replay.keys
+        keys = self._replay.address.keys
         if keys is not None:
             keys = ClientKeys(public_key, keys.public, keys.secret)
         try:
             # One that listens everywhere and does not say where is where the replay is.
-            self._endpoint = with_host(self._endpoint, host_of(self._replay.endpoint))
+            self._endpoint = with_host(self._endpoint, host_of(self._replay.address.endpoint))
             self._client = Client(self._endpoint, keys)
         except BadAddress as error:
             log.warning("the learner cannot be asked for weights: %s", error)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dpsr_apex.config import Config, ConfigError, settings, validate
-from dpsr_apex.config_files import load_config
+from dpsr_apex.config import Config, ConfigError, validate
+from dpsr_apex.config_files import ensure_same, load_config
 from dpsr_apex.envs.check import ensure_reentrant
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
@@ -27,6 +27,7 @@ from dpsr_apex.run.checkpoint import (
 )
 from dpsr_apex.run.choice import read_checkpoint
 from dpsr_apex.run.curve import draw_run
+from dpsr_apex.run.engines import ThisMachine
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.metrics import read_metrics, truncate_after
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
@@ -75,12 +76,9 @@ def continue_or_train(config: Config, path: Path, bind: str) -> int:
         return train(config, path, bind)
     run = RunDirectory.open(path)
     wait_until_free(run)
-    there = settings(load_config(run.config))
-    differing = [f"{key} = {there[key]!r}" for key, value in settings(config).items() if there[key] != value]
-    if differing:
-        raise ConfigError(f"{path} holds another run, with {', '.join(differing)}; use `dpsr-apex resume {path}`")
+    ensure_same(config, run.config)
     if list_checkpoints(run.checkpoints):
-        return resume(path, None, None, None, bind)
+        return resume(path, None, None, config.system.actors or None, bind)
     for rows in _records(run):  # of a run that was killed before its first checkpoint
         truncate_after(rows, 0)
     return _run(config, run, None, bind)
@@ -169,7 +167,7 @@ def _go_on(
             training = Training(config, run, view, checkpoint)
             training.run(interrupt)
         return training.finished
-    finished = Supervisor(config, run, view, bind).run(interrupt)
+    finished = Supervisor(config, run, view, ThisMachine(run, bind)).run(interrupt)
     draw_run(config, run)
     return finished
 

@@ -80,6 +80,11 @@ class RunDirectory:
         return self.path / "keys"
 
     @property
+    def client_key(self) -> Path:
+        """All that such a process needs of them."""
+        return self.keys / "client.key"
+
+    @property
     def best_weights(self) -> Path:
         """The weights of the best evaluation, as safetensors."""
         return self.path / "weights" / "best.safetensors"

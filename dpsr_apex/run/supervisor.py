@@ -1,4 +1,6 @@
-"""The processes of a run on this machine: started, looked after, started again when they die, and ended together.
+"""The processes of a run: started, looked after, started again when they die, and ended together.
+
+Where they live is the engine's business: on this machine, or on the nodes of a cluster.
 
 It only supervises and shows. What the processes say to each other it never sees, and all that a run must remember is
 with the replay's process; so it can be killed at any moment, and those that it started notice and end.
@@ -9,25 +11,23 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import signal
-import socket
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dpsr_apex.config import Config
 from dpsr_apex.live.view import LiveView
+from dpsr_apex.processes.discovery import Whereabouts
 from dpsr_apex.processes.lock import wait_until_free
 from dpsr_apex.run.checkpoint import has_checkpoint
 from dpsr_apex.run.children import Child
+from dpsr_apex.run.engines import Engine
 from dpsr_apex.run.interrupt import Interrupt
+from dpsr_apex.run.lives import Task
 from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
-from dpsr_apex.wire.addresses import host_of, is_loopback, port_of, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
-from dpsr_apex.wire.keys import load_client_keys
 from dpsr_apex.wire.messages import Gone, Message, Stats, StatsRequest
 from dpsr_apex.wire.sockets import Client, wait
 
@@ -67,12 +67,13 @@ class Watch:
 class Supervisor:
     """Runs one run: a replay, a learner, an evaluator and actors."""
 
-    def __init__(self, config: Config, run: RunDirectory, view: LiveView, bind: str) -> None:
+    def __init__(self, config: Config, run: RunDirectory, view: LiveView, engine: Engine) -> None:
         self._config = config
         self._run = run
         self._view = view
-        self._bind = bind
+        self._engine = engine
         self._children: list[Child] = []
+        self._head: Whereabouts | None = None
         self._client: Client | None = None
         self._stats: dict[str, Any] = {}
         self._told_at = time.monotonic()
@@ -88,7 +89,7 @@ class Supervisor:
         """
         if not wait_until_free(self._run, lambda: interrupt.asked):
             return False
-        self._run.connection.unlink(missing_ok=True)
+        self._engine.withdraw()
         try:
             self._start_all(interrupt)
             while not self._replay.is_done:
@@ -104,34 +105,39 @@ class Supervisor:
             self._end_all()
             if self._client:
                 self._client.close()
-            self._run.connection.unlink(missing_ok=True)
+            self._engine.withdraw()
         self._show_last_row()
         return self._is_evaluated()
 
     def _start_all(self, interrupt: Interrupt) -> None:
-        self._add(
-            "replay",
-            "replay",
-            ["replay", "--run-dir", str(self._run.path), "--bind", self._bind.removeprefix("tcp://")],
-        )
+        """First the replay; then those without whom nothing is learnt, and then all others."""
+        self._add("replay", "replay", "--run-dir", str(self._run.path))
         self._replay.start()
-        endpoint = self._wait_for_replay(interrupt)
-        if endpoint is None:
+        self._head = self._wait_for_replay(interrupt)
+        if self._head is None:
             return
-        # Started again, it must be where everybody looks for it.
-        self._replay.command[-1] = endpoint.removeprefix("tcp://")
-        key = [] if is_loopback(endpoint) else ["--key", str(self._run.keys / "client.key")]
-        self._client = Client(_reachable(endpoint), load_client_keys(Path(key[1])) if key else None)
-        connect = ["--connect", _reachable(endpoint).removeprefix("tcp://"), *key]
-        self._say_how_to_join(endpoint, key)
-        actors = self._config.system.actors or 1
-        self._add("learner", "learner", ["learner", *connect, *self._learner_options(endpoint, actors)])
-        for index in range(actors):
-            self._add(f"actor-{index}", "actor", ["actor", *connect, "--name", f"actor-{index}"])
-        self._add("evaluator", "evaluator", ["evaluator", str(self._run.path), *connect])
+        self._replay.task = self._task("replay", "replay", "--run-dir", str(self._run.path))
+        self._client = Client(*self._head.address)
+        self._view.note(self._engine.invitation(self._head.address))
+        self._add("learner", "learner")
+        self._add_actor(0)
+        self._add("evaluator", "evaluator", str(self._run.path))
+        for index in range(1, self._actors):
+            self._add_actor(index)
 
-    def _add(self, name: str, role: str, command: list[str]) -> None:
-        self._children.append(Child(name, role, command, self._run.logs / f"{name}.log"))
+    @property
+    def _actors(self) -> int:
+        return self._config.system.actors or 1
+
+    def _add_actor(self, index: int) -> None:
+        self._add(f"actor-{index}", "actor", "--name", f"actor-{index}")
+
+    def _add(self, name: str, role: str, *words: str) -> None:
+        self._children.append(Child(self._task(name, role, *words), self._engine.begin))
+
+    def _task(self, name: str, role: str, *words: str) -> Task:
+        options = self._engine.options(role, self._actors)
+        return Task(name, role, [role, *words, *options], self._run.logs / f"{name}.log")
 
     @property
     def _replay(self) -> Child:
@@ -140,9 +146,9 @@ class Supervisor:
     def _of(self, role: str) -> list[Child]:
         return [child for child in self._children if child.role == role]
 
-    def _wait_for_replay(self, interrupt: Interrupt) -> str | None:
-        """Where it listens; None when the run was interrupted before it did."""
-        while not self._run.connection.exists():
+    def _wait_for_replay(self, interrupt: Interrupt) -> Whereabouts | None:
+        """Where it is; None when the run was interrupted before it had published itself."""
+        while (head := self._engine.find_head()) is None:
             if interrupt.asked:
                 return None
             if still := self._watch.look((0, 0), time.monotonic()):
@@ -150,25 +156,7 @@ class Supervisor:
             if not self._replay.runs:
                 raise RunFailed(f"The replay's process did not start:\n{self._replay.last_words()}")
             time.sleep(0.02)
-        endpoint: str = json.loads(self._run.connection.read_text(encoding="ascii"))["endpoint"]
-        return endpoint
-
-    def _learner_options(self, endpoint: str, actors: int) -> list[str]:
-        """Weights are served beside the replay, at the next port where that one was chosen; threads fill the cores.
-
-        Two threads pay even where an actor wants one of the cores: it waits for updates most of the time.
-        """
-        host, port = host_of(endpoint), port_of(self._bind)
-        threads = min(max(_cores() - actors, 2), _cores())
-        return ["--bind", f"{host}:{port + 1 if port else 0}", "--threads", str(threads)]
-
-    def _say_how_to_join(self, endpoint: str, key: list[str]) -> None:
-        if not key:
-            self._view.note(f"Serving at {endpoint}, for this machine alone (--bind 0.0.0.0:5555 lets others in)")
-            return
-        host = socket.gethostname() if _is_everywhere(endpoint) else host_of(endpoint)
-        join = f"dpsr-apex actor --connect {host}:{port_of(endpoint)} --key {key[1]}"
-        self._view.note(f"Serving at {endpoint}. With a copy of the key file, other machines join by\n  {join}")
+        return head
 
     def _look_after(self, children: list[Child]) -> None:
         """Start what is to be started, and see who has died."""
@@ -180,12 +168,11 @@ class Supervisor:
                 self._mourn(child, now)
 
     def _mourn(self, child: Child, now: float) -> None:
-        first = child.deaths == 0
-        cause = child.bury(now)
+        last = child.last_words() if child.deaths == 0 else ""
+        words = f"{child.name} {child.bury(now).cause}"
         self._tell(Gone(child.name))
-        words = f"{child.name} {cause}"
-        if first and (last := child.last_words()):
-            words += f"; its last words ({child.log}):\n{last}"
+        if last:
+            words += f"; its last words ({child.task.log}):\n{last}"
         if child.given_up:
             words += f"\n{child.name} died {child.deaths} times in a row and is given up"
         self._view.note(words)
@@ -193,14 +180,14 @@ class Supervisor:
         if child is self._replay:
             self._call_back(now)
         if child.given_up and child.role in ("replay", "learner"):
-            raise RunFailed(f"The {child.role} died {child.deaths} times in a row; see {child.log}")
+            raise RunFailed(f"The {child.role} died {child.deaths} times in a row; see {child.task.log}")
         if all(actor.given_up for actor in self._of("actor")):
-            raise RunFailed(f"Every actor died too often; see {child.log}")
+            raise RunFailed(f"Every actor died too often; see {child.task.log}")
 
     def _call_back(self, now: float) -> None:
         """Who was sent home by a replay that then died is needed again."""
         for child in self._children[1:]:
-            if child.process is not None and not child.runs and not child.died:
+            if child.is_done:
                 child.start_at = now
 
     def _look_at_the_run(self) -> None:
@@ -267,7 +254,7 @@ class Supervisor:
                 if self._is_evaluated():
                     break
                 if is_over:
-                    raise RunFailed(f"The last evaluation could not be played; see {evaluators[0].log}")
+                    raise RunFailed(f"The last evaluation could not be played; see {evaluators[0].task.log}")
                 self._look_after(evaluators)
                 time.sleep(LOOK_SECONDS)
         self._show_evaluations()
@@ -288,28 +275,11 @@ class Supervisor:
         self._wait_until_ended([self._replay], WRITE_SECONDS)
         self._replay.kill()
         if self._replay.died:  # its last checkpoint may not be there
-            cause = self._replay.bury(time.monotonic())
-            self._view.note(f"replay {cause}; its last words ({self._replay.log}):\n{self._replay.last_words()}")
+            last = self._replay.last_words()
+            cause = self._replay.bury(time.monotonic()).cause
+            self._view.note(f"replay {cause}; its last words ({self._replay.task.log}):\n{last}")
 
     def _wait_until_ended(self, children: list[Child], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while any(child.runs for child in children) and time.monotonic() < deadline:
             time.sleep(0.05)
-
-
-def room_for_actors() -> int:
-    """As many as there are cores, but for that of the learner."""
-    return max(_cores() - 1, 1)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _reachable(endpoint: str) -> str:
-    """Where this machine itself finds a server that may listen everywhere."""
-    return with_host(endpoint, "127.0.0.1")
-
-
-def _is_everywhere(endpoint: str) -> bool:
-    return _reachable(endpoint) != endpoint

@@ -56,6 +56,22 @@ def own_host(towards: str) -> str:
     return f"[{own}]" if is_ipv6(towards) else own
 
 
+def seen_from_elsewhere(endpoint: str) -> str:
+    """The endpoint; one that stands for every address of its machine is given that of the machine's way out.
+
+    Where there is no way out, it is given the address by which the machine reaches itself.
+    """
+    outside, inside = _OUTSIDE[is_ipv6(endpoint)]
+    try:
+        host = own_host(outside)
+    except BadAddress:
+        host = inside
+    return with_host(endpoint, host)
+
+
+# By whether it is IPv6: an address kept for documentation, which nobody has, and the loopback.
+_OUTSIDE = {False: ("tcp://198.51.100.1:9", "127.0.0.1"), True: ("tcp://[2001:db8::1]:9", "[::1]")}
+
 _ENDPOINT = re.compile(
     r"tcp://(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})"
 )

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.processes.link import Address, ask, ask_terms, request_to_join
+from dpsr_apex.processes.discovery import Address
+from dpsr_apex.processes.link import ask, ask_terms, request_to_join
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.processes.weights import squeeze_weights
 from dpsr_apex.run.run_directory import RunDirectory, write_config

@@ -20,7 +20,8 @@ import pytest
 
 from dpsr_apex.processes import link
 from dpsr_apex.processes.actor import run_actor
-from dpsr_apex.processes.link import Address, ReplayLost, request_to_join
+from dpsr_apex.processes.discovery import Address, Whereabouts
+from dpsr_apex.processes.link import ReplayLost, request_to_join
 from dpsr_apex.processes.weights import squeeze_weights
 from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.replay.transitions import Stack
@@ -637,7 +638,7 @@ def test_an_actor_that_finds_nobody_says_so(
     caplog.set_level(logging.INFO)
     nowhere = f"tcp://127.0.0.1:{stack.enter_context(closing(unused())).getsockname()[1]}"
     with pytest.raises(ReplayLost, match=f"Nothing answers at {nowhere} .* Is a run listening there?.*--key"):
-        run_actor(Address(nowhere, None), "lonely")
+        run_actor(Whereabouts(Address(nowhere, None)), "lonely")
     assert f"waiting for {nowhere} to answer" in caplog.text
 
 

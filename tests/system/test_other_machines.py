@@ -1,11 +1,7 @@
-"""Runs that other machines take part in: keys, the commands for each process, the recipes, and a network that breaks.
-
-The other machine is a network namespace: another stack of addresses, routes and sockets behind a virtual cable.
-"""
+"""Runs that other machines take part in: keys, commands for each process, recipes, and a network that breaks."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -17,18 +13,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from dpsr_apex.config_files import dump_config, load_config
-from dpsr_apex.processes.link import Address, ReplayLost, ask
+from dpsr_apex.processes.discovery import Address
+from dpsr_apex.processes.link import ReplayLost, ask
 from dpsr_apex.processes.onlooker import address_of
 from dpsr_apex.run.metrics import read_metrics
 from dpsr_apex.run.run_directory import RunDirectory
-from dpsr_apex.wire.addresses import with_host
+from dpsr_apex.wire.addresses import port_of, with_host
 from dpsr_apex.wire.codec import decode, encode
 from dpsr_apex.wire.keys import ClientKeys
 from dpsr_apex.wire.messages import (
@@ -49,6 +46,7 @@ from dpsr_apex.wire.messages import (
 from dpsr_apex.wire.sockets import BindError, Server, make_keypair, wait
 from tests.system.gated import STEP_SECONDS
 from tests.system.kitchen import LAUNCH, environment
+from tests.system.machines import Machine, living_on, machines
 from tests.system.members import SETTINGS, Head, Member, Started, serving, started
 from tests.system.runs import PATIENCE, assert_counters_add_up, eventually
 
@@ -145,7 +143,7 @@ def learning(guarded: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A learner that others could reach, and where its weights are."""
     endpoint, keys = guarded.address
     assert keys is not None
-    arguments = ("--connect", endpoint.removeprefix("tcp://"), "--key", guarded.run.keys / "client.key")
+    arguments = ("--connect", f"127.0.0.1:{port_of(endpoint)}", "--key", guarded.run.client_key)
     output = tmp_path_factory.mktemp("learning") / "log"
     with started(output, "learner", *arguments, "--bind", "0.0.0.0:0") as learner:
         learner.await_words("joined at t = 0")
@@ -217,8 +215,8 @@ def test_a_run_can_be_put_together_by_hand(gate: Path, tmp_path: Path, stack: Ex
     address = replay.await_words(r"(?<=serving at tcp://)\S+")
     learner = start("learner", "learner", "--connect", address)
     nameless = start("nameless", "actor", "--connect", address)
-    named = start("named", "actor", "--connect", address, "--name", "by-hand")
-    evaluator = start("evaluator", "evaluator", run.path, "--connect", address)
+    named = start("named", "actor", "--find", run.path, "--name", "by-hand")
+    evaluator = start("evaluator", "evaluator", run.path)
     for name in ("learner", "by-hand", "evaluator", f"{socket.gethostname()}-{nameless.process.pid}"):
         replay.await_words(f"{name} joined")
     gate.touch()
@@ -279,81 +277,28 @@ def test_a_learner_asks_again_for_a_state_that_was_lost_on_its_way(tmp_path: Pat
 
 # Two machines, and the cable between them.
 
-HEAD, FAR = "10.99.0.1", "10.99.0.2"
-
-
-class Cable(NamedTuple):
-    """Two network namespaces, `here` and `there`, joined by a virtual cable whose far end is the interface `plug`."""
-
-    here: str
-    there: str
-    plug: str
-
-    def cut(self) -> None:
-        ip("-n", self.there, "link", "set", self.plug, "down")
-
-    def heal(self) -> None:
-        ip("-n", self.there, "link", "set", self.plug, "up")
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-
-
-def within(namespace: str) -> list[str]:
-    """What to put before a command so that it runs there."""
-    return ["ip", "netns", "exec", namespace]
-
-
-@contextmanager
-def living_in(namespace: str) -> Iterator[None]:
-    """While inside, sockets that this thread makes are of that namespace."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open("/proc/thread-self/ns/net") as own, open(f"/run/netns/{namespace}") as other:
-        assert libc.setns(other.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
-        try:
-            yield
-        finally:
-            assert libc.setns(own.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
-
 
 @pytest.fixture
-def cable() -> Iterator[Cable]:
-    if shutil.which("ip") is None:
-        pytest.skip("network namespaces are made with `ip`: install iproute2")
-    mark = f"{os.getpid():x}"
-    cable = Cable(f"dpsr-{mark}-here", f"dpsr-{mark}-there", f"dv{mark}t")
-    own_plug = f"dv{mark}h"
-    made = subprocess.run(["ip", "netns", "add", cable.here], capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip(f"`ip netns add` is not allowed here: {made.stderr.strip()}")
-    with ExitStack() as stack:
-        stack.callback(ip, "netns", "delete", cable.here)
-        ip("netns", "add", cable.there)
-        stack.callback(ip, "netns", "delete", cable.there)
-        ip("-n", cable.here, "link", "add", own_plug, "type", "veth", "peer", cable.plug, "netns", cable.there)
-        ends = [(cable.here, own_plug, HEAD), (cable.there, cable.plug, FAR)]
-        for namespace, plug, address in ends:
-            ip("-n", namespace, "address", "add", f"{address}/24", "dev", plug)
-            ip("-n", namespace, "link", "set", plug, "up")
-            ip("-n", namespace, "link", "set", "lo", "up")
-        yield cable
+def two() -> Iterator[list[Machine]]:
+    """That of the head, and another one."""
+    with machines(2) as found:
+        yield found
 
 
-def stats_of(run: RunDirectory, cable: Cable) -> dict[str, Any]:
+def stats_of(run: RunDirectory, two: list[Machine]) -> dict[str, Any]:
     """How things are, asked on the head's machine."""
-    with living_in(cable.here):
+    with living_on(two[0]):
         answer = ask(address_of(run), StatsRequest(), 2.0)
     assert isinstance(answer, Stats)
     facts: dict[str, Any] = json.loads(answer.facts)
     return facts
 
 
-def await_stats(run: RunDirectory, cable: Cable, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+def await_stats(run: RunDirectory, two: list[Machine], holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The first stats for which this holds."""
 
     def good() -> dict[str, Any] | None:
-        stats = stats_of(run, cable)
+        stats = stats_of(run, two)
         return stats if holds(stats) else None
 
     return eventually(good)
@@ -371,7 +316,7 @@ CUT_STEPS = CUT_SECONDS / STEP_SECONDS
 @pytest.mark.slow
 @pytest.mark.parametrize("lease", [3, pytest.param(30, marks=pytest.mark.thorough)])
 def test_a_network_that_breaks_loses_nothing_that_was_acknowledged(
-    cable: Cable, gate: Path, tmp_path: Path, stack: ExitStack, lease: int
+    two: list[Machine], gate: Path, tmp_path: Path, stack: ExitStack, lease: int
 ) -> None:
     steps = 6_000
     run = RunDirectory(tmp_path / "run")
@@ -379,38 +324,36 @@ def test_a_network_that_breaks_loses_nothing_that_was_acknowledged(
     head = stack.enter_context(
         started(
             *(tmp_path / "head", "train", "cartpole", "--actors", "1", "--run-dir", run.path),
-            *("--bind", f"{HEAD}:5555", *settings),
-            before=within(cable.here),
+            *("--bind", f"{two[0].address}:5555", *settings),
+            before=two[0].before,
             cwd=tmp_path,
         )
     )
-    head.await_words(f"dpsr-apex actor --connect {HEAD}:5555 --key {run.keys}/client.key")
+    head.await_words(f"dpsr-apex actor --connect {two[0].address}:5555 --key {run.keys}/client.key")
     key = Path(shutil.copy2(run.keys / "client.key", tmp_path / "carried.key"))
 
     def far(name: str) -> Started:
-        connect = ("--connect", f"{HEAD}:5555", "--key", key, "--name", name)
-        return stack.enter_context(
-            started(tmp_path / name, "actor", *connect, before=within(cable.there), cwd=tmp_path)
-        )
+        connect = ("--connect", f"{two[0].address}:5555", "--key", key, "--name", name)
+        return stack.enter_context(started(tmp_path / name, "actor", *connect, before=two[1].before, cwd=tmp_path))
 
     staying = far("staying")
-    await_stats(run, cable, sent_by("staying"))
+    await_stats(run, two, sent_by("staying"))
     late = far("late")
-    before = await_stats(run, cable, sent_by("late"))
-    assert f"staying at {FAR} joined" in head.said
+    before = await_stats(run, two, sent_by("late"))
+    assert f"staying at {two[1].address} joined" in head.said
 
-    cable.cut()
+    two[1].cut()
     time.sleep(CUT_SECONDS)  # this is the fault itself, nothing is waited for
     if lease < CUT_SECONDS:
-        await_stats(run, cable, lambda stats: stats["traffic"]["expired_leases"] == 2)
-    assert stats_of(run, cable)["t"] > before["t"], "the actor beside the head goes on"
-    cable.heal()
-    await_stats(run, cable, lambda stats: sent_by("staying")(stats) > sent_by("staying")(before) + CUT_STEPS)
-    await_stats(run, cable, lambda stats: sent_by("late")(stats) > sent_by("late")(before) + CUT_STEPS)
-    assert stats_of(run, cable)["traffic"]["expired_leases"] == (2 if lease < CUT_SECONDS else 0)
+        await_stats(run, two, lambda stats: stats["traffic"]["expired_leases"] == 2)
+    assert stats_of(run, two)["t"] > before["t"], "the actor beside the head goes on"
+    two[1].heal()
+    await_stats(run, two, lambda stats: sent_by("staying")(stats) > sent_by("staying")(before) + CUT_STEPS)
+    await_stats(run, two, lambda stats: sent_by("late")(stats) > sent_by("late")(before) + CUT_STEPS)
+    assert stats_of(run, two)["traffic"]["expired_leases"] == (2 if lease < CUT_SECONDS else 0)
 
     assert late.end(signal.SIGTERM) == 128 + signal.SIGTERM
-    head.await_words(f"late at {FAR} left")
+    head.await_words(f"late at {two[1].address} left")
     assert books_of(late.said).unsettled == 0
 
     gate.touch()
@@ -423,22 +366,22 @@ def test_a_network_that_breaks_loses_nothing_that_was_acknowledged(
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_the_learner_may_be_on_another_machine_than_the_replay(
-    cable: Cable, gate: Path, tmp_path: Path, stack: ExitStack
+    two: list[Machine], gate: Path, tmp_path: Path, stack: ExitStack
 ) -> None:
     config, run = write_gated_config(tmp_path / "small.toml"), RunDirectory(tmp_path / "run")
 
-    def start(name: str, place: str, *arguments: str | Path) -> Started:
-        return stack.enter_context(started(tmp_path / name, *arguments, before=within(place), cwd=tmp_path))
+    def start(name: str, place: Machine, *arguments: str | Path) -> Started:
+        return stack.enter_context(started(tmp_path / name, *arguments, before=place.before, cwd=tmp_path))
 
-    replay = start("replay", cable.here, "replay", config, "--run-dir", run.path, "--bind", "0.0.0.0:5555")
+    replay = start("replay", two[0], "replay", config, "--run-dir", run.path, "--bind", "0.0.0.0:5555")
     replay.await_words("serving at")
     key = ("--key", run.keys / "client.key")
-    near, far = ("--connect", "127.0.0.1:5555", *key), ("--connect", f"{HEAD}:5555", *key)
-    learner = start("learner", cable.there, "learner", *far, "--bind", "0.0.0.0:5556")
-    near_actor = start("near", cable.here, "actor", *near, "--name", "near")
-    far_actor = start("far", cable.there, "actor", *far, "--name", "far")
-    evaluator = start("evaluator", cable.here, "evaluator", run.path, *near)
-    for name in (f"learner at {FAR}", "near", f"far at {FAR}", "evaluator"):
+    near, far = ("--connect", "127.0.0.1:5555", *key), ("--connect", f"{two[0].address}:5555", *key)
+    learner = start("learner", two[1], "learner", *far, "--bind", "0.0.0.0:5556")
+    near_actor = start("near", two[0], "actor", *near, "--name", "near")
+    far_actor = start("far", two[1], "actor", *far, "--name", "far")
+    evaluator = start("evaluator", two[0], "evaluator", run.path, *near)
+    for name in (f"learner at {two[1].address}", "near", f"far at {two[1].address}", "evaluator"):
         replay.await_words(f"{name} joined")
     gate.touch()
     for command in (replay, learner, near_actor, far_actor, evaluator):
@@ -520,5 +463,5 @@ def test_the_recipe_for_other_machines_says_what_is_missing(kitchen: Path, tmp_p
     assert complaint(run, "1") == f"usage: {recipe} RUN_DIR ACTORS HOST...\n"
     assert complaint(run, "1", "east") == f"{run} is not running\n"
     run.mkdir()
-    (run / "connection.json").write_text('{"endpoint": "tcp://127.0.0.1:5555", "pid": 1}')
+    (run / "connection.json").write_text('{"endpoint": "tcp://127.0.0.1:5555"}')
     assert complaint(run, "1", "east") == f"{run} is for this machine alone: start it with --bind 0.0.0.0:5555\n"
