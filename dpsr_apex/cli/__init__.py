@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(parsed: argparse.Namespace) -> int:
     # Here and in the commands imports come late: help and a mistyped key should not wait for torch.
+    from dpsr_apex.cluster import ClusterError
     from dpsr_apex.config import ConfigError
     from dpsr_apex.envs.snapshot import UnusableEnvironment
     from dpsr_apex.inspection import InspectionError
@@ -44,7 +45,7 @@ def _run(parsed: argparse.Namespace) -> int:
     wrong_input = (ConfigError, UnusableEnvironment, RunDirectoryError, DamagedCheckpoint, InspectionError, VideoError)
     try:
         code: int = parsed.command(parsed)
-    except (*wrong_input, BadKeyFile, BadAddress, BindError, RefusedByReplay) as error:
+    except (*wrong_input, BadKeyFile, BadAddress, BindError, ClusterError, RefusedByReplay) as error:
         return fail(str(error), 2)
     except (ReplayLost, RunFailed) as error:
         return fail(str(error), 1)

@@ -7,6 +7,8 @@ import faulthandler
 import logging
 import sys
 
+HERE = "127.0.0.1:0"  # a free port, for this machine alone
+
 Commands = argparse._SubParsersAction  # what `add_subparsers` gives, which has no public name
 
 
@@ -25,7 +27,7 @@ def add_command(
 
 def add_bind(command: argparse.ArgumentParser, what: str) -> None:
     """Where to listen; this machine alone unless told otherwise."""
-    command.add_argument("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help=what)
+    command.add_argument("--bind", default=HERE, metavar="HOST:PORT", help=what)
 
 
 def add_lifeline(command: argparse.ArgumentParser) -> None:
@@ -63,6 +65,17 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not an integer of at least 1")
     return int(text)
+
+
+def positive_number(text: str) -> float:
+    """An argument above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return number
 
 
 def fail(reason: str, code: int) -> int:

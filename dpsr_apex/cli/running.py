@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from dpsr_apex.cli.arguments import Commands, add_bind, add_command, add_lifeline, hold_on, natural, positive
+from dpsr_apex.cli.places import add_cluster, find_home
 from dpsr_apex.config import Method
 
 LEAVE_SECONDS = 30.0  # for a run of one process whose supervisor is gone to save
@@ -18,6 +19,7 @@ TRAIN_EXAMPLES = """examples:
   dpsr-apex train cartpole --solo --method per --steps 20000 --set replay.capacity=10000
   dpsr-apex train configs/atari/breakout.toml --base released --params dpsr3 --seed 1
   dpsr-apex train atari/breakout --actors 4 --bind 0.0.0.0:5555     other machines may join
+  dpsr-apex train atari/breakout --actors 64 --cluster auto --run-dir /shared/runs/breakout       on a Ray cluster
 """
 RESUME_EXAMPLES = """examples:
   dpsr-apex resume runs/cartpole-dpsr-seed0-20260101-120000
@@ -31,6 +33,13 @@ EXPERIMENT_EXAMPLES = """examples:
 RATE_EXAMPLES = """examples:
   dpsr-apex rate runs/breakout --steps-per-update 8
   dpsr-apex rate runs/breakout --steps-per-update 0     nobody waits for anybody
+"""
+SCALE_EXAMPLES = """examples:
+  dpsr-apex scale runs/breakout --actors 8
+  dpsr-apex scale runs/breakout --actors 1              all but one leave, in order
+
+`dpsr-apex train` starts or ends the difference. Who starts actors otherwise
+(Slurm, Kubernetes, by hand) starts or ends them himself.
 """
 
 
@@ -46,6 +55,7 @@ def add_to(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_rate(
         add_command(commands, "rate", "change the transitions per update of a run that is going on", RATE_EXAMPLES)
     )
+    _add_scale(add_command(commands, "scale", "change the number of actors of a run that is going on", SCALE_EXAMPLES))
 
 
 def _add_train(train: argparse.ArgumentParser) -> None:
@@ -54,6 +64,7 @@ def _add_train(train: argparse.ArgumentParser) -> None:
     alone.add_argument("--solo", action="store_true", help="actor, replay and learner in one process and one thread")
     alone.add_argument("--actors", type=positive, metavar="N", help="actor processes (default: the cores but one)")
     add_bind(train, "where the run is served; beyond this machine with keys (default: this machine alone)")
+    add_cluster(train)
     train.add_argument("--method", choices=get_args(Method), help="the replay's method (replay.method)")
     train.add_argument("--base", metavar="NAME", help="base settings: paper, released or apex")
     train.add_argument("--params", metavar="NAME", help="parameter set: best, second, third or dpsr0 to dpsr4")
@@ -74,6 +85,7 @@ def _add_resume(resume: argparse.ArgumentParser) -> None:
     resume.add_argument("--steps", type=int, metavar="T", help="make the run longer; schedules follow the new length")
     resume.add_argument("--actors", type=positive, metavar="N", help="another number of actor processes")
     add_bind(resume, "where the run is served (default: this machine alone)")
+    add_cluster(resume)
     resume.add_argument("--checkpoint", type=Path, metavar="DIR", help="another checkpoint than the newest")
     resume.set_defaults(command=_resume)
 
@@ -94,13 +106,17 @@ def _add_rate(rate: argparse.ArgumentParser) -> None:
     rate.set_defaults(command=_rate)
 
 
+def _add_scale(scale: argparse.ArgumentParser) -> None:
+    scale.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    scale.add_argument("--actors", type=positive, required=True, metavar="N", help="so many from now on, at least 1")
+    scale.set_defaults(command=_scale)
+
+
 def _train(given: argparse.Namespace) -> int:
     hold_on(given, LEAVE_SECONDS)
 
     from dpsr_apex.config_files import load_config
-    from dpsr_apex.run.engines import room_for_actors
     from dpsr_apex.run.run_directory import RunDirectory, default_path
-    from dpsr_apex.wire.addresses import parse_address
 
     flags = {
         "replay.method": given.method,
@@ -111,28 +127,30 @@ def _train(given: argparse.Namespace) -> int:
     }
     overrides = [f"{key}={value}" for key, value in flags.items() if value is not None]
     config = load_config(given.config, base=given.base, params=given.params, overrides=[*overrides, *given.set])
-    if config.system.actors is None:
-        config = replace(config, system=replace(config.system, actors=room_for_actors()))
     name = Path(given.config).stem
     path = given.run_dir or default_path(name, config.replay.method, config.run.seed, datetime.now())
     if not given.resume:
         RunDirectory.ensure_free(path)
+    home = find_home(given, is_solo=config.system.actors == 0)
+    if config.system.actors is None:
+        config = replace(config, system=replace(config.system, actors=home.room_for_actors()))
 
     from dpsr_apex.run.commands import continue_or_train, train
 
     go = continue_or_train if given.resume else train
-    return go(config, path, parse_address(given.bind))
+    return go(config, path, home.engine_for)
 
 
 def _resume(given: argparse.Namespace) -> int:
+    from dpsr_apex.config_files import load_config
     from dpsr_apex.run.run_directory import RunDirectory
 
-    RunDirectory.open(given.run_dir)
+    run = RunDirectory.open(given.run_dir)
+    home = find_home(given, is_solo=load_config(run.config).system.actors == 0)
 
     from dpsr_apex.run.commands import resume
-    from dpsr_apex.wire.addresses import parse_address
 
-    return resume(given.run_dir, given.steps, given.checkpoint, given.actors, parse_address(given.bind))
+    return resume(run.path, given.steps, given.checkpoint, given.actors, home.engine_for)
 
 
 def _experiment(given: argparse.Namespace) -> int:
@@ -146,3 +164,10 @@ def _rate(given: argparse.Namespace) -> int:
     from dpsr_apex.run.run_directory import RunDirectory
 
     return change_rate(RunDirectory.open(given.run_dir), given.steps_per_update)
+
+
+def _scale(given: argparse.Namespace) -> int:
+    from dpsr_apex.processes.onlooker import change_actors
+    from dpsr_apex.run.run_directory import RunDirectory
+
+    return change_actors(RunDirectory.open(given.run_dir), given.actors)

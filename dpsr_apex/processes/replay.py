@@ -33,7 +33,7 @@ from dpsr_apex.run.checkpoint import Checkpoint, newest_checkpoint, save_checkpo
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.journal import Journal, passed
 from dpsr_apex.run.metrics import read_metrics, truncate_after
-from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.run.run_directory import RunDirectory, write_config
 from dpsr_apex.state import State
 from dpsr_apex.wire.addresses import is_loopback, seen_from_elsewhere
 from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
@@ -141,6 +141,7 @@ class ReplayProcess:
             if received is None:
                 break
             outgoing += self._answers(received)
+            self._keep_config()
             if len(outgoing) >= TOGETHER:
                 self._send(outgoing)
                 outgoing = []
@@ -159,6 +160,17 @@ class ReplayProcess:
             return self._service.wrong_protocol(sender, reason, now)
         except BadMessage as error:
             return self._service.malformed(sender, str(error), now)
+
+    def _keep_config(self) -> None:
+        """Write it down when it was changed, before anybody is answered: what was answered outlives this process."""
+        if self._service.config is self._config:
+            return
+        self._config = self._service.config
+        try:
+            write_config(self._config, self._run)
+        except OSError as error:
+            lost = "the new number of actors will be forgotten with this life of the replay"
+            self._service.note(f"{self._run.config} could not be written ({error}); {lost}.")
 
     def _send(self, outgoing: list[Outgoing]) -> None:
         for address, message in outgoing:

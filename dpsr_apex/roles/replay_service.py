@@ -10,6 +10,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from dpsr_apex.config import Config
@@ -37,6 +38,7 @@ from dpsr_apex.wire.messages import (
     Refused,
     SampleRequest,
     SaveRequest,
+    SetActors,
     SetRate,
     Stats,
     StatsRequest,
@@ -48,6 +50,8 @@ from dpsr_apex.wire.messages import (
 __all__ = ["Outgoing", "ReplayService"]
 
 log = logging.getLogger(__name__)
+
+MOST_ACTORS = 10_000  # that can be planned: a number with a digit too many is to be noticed
 
 Replies = Sequence[Message]
 """To the one whose message it was."""
@@ -66,7 +70,8 @@ SENDERS: Final[dict[type, str]] = {
 class ReplayService:
     """Serves the replay of one run to its actors, its learner and its onlookers.
 
-    `emulator` is the version of ale-py that everybody must have.
+    `emulator` is the version of ale-py that everybody must have. Its `config` is another one when the number of actors
+    was changed, and never else.
     """
 
     def __init__(self, config: Config, server: ReplayServer, run_id: str, emulator: str) -> None:
@@ -202,6 +207,7 @@ class ReplayService:
         return {
             **describe_flow(self.config, self.flow),
             **describe_members(self.config, self.flow, self.sessions, self.learning, self._actors, now),
+            "planned_actors": self._planned_actors,
             "waiting": who_waits(self.flow, self.sessions, now),
             "ending": self.ending,
             "notes": [list(note) for note in self.notes],
@@ -236,6 +242,8 @@ class ReplayService:
                 return [self._stats(now)]
             case SetRate():
                 return self._set_rate(message, now)
+            case SetActors():
+                return self._set_actors(message, now)
         return None
 
     def _answer_member(self, member: Session | None, message: Message) -> Replies:
@@ -317,10 +325,13 @@ class ReplayService:
         return [welcome, self.learner_state, *([SaveRequest()] if self.awaiting_state else [])]
 
     @property
+    def _planned_actors(self) -> int:
+        return self.config.system.actors or 1
+
+    @property
     def _actors(self) -> int:
         """How many are planned, or have come if that is more."""
-        places = [actor.index + 1 for actor in self.sessions.actors]
-        return max(self.config.system.actors or 1, *places, 1)
+        return max([self._planned_actors, *(actor.index + 1 for actor in self.sessions.actors)])
 
     @property
     def _updates_kept(self) -> int:
@@ -344,6 +355,14 @@ class ReplayService:
             return self._refuse("a person", f"steps_per_update = {steps}: at least 0, which is free running")
         self.server.rate.change(self.t, steps)
         self.note(f"{steps} transitions per update from t = {self.t:,} on{'' if steps else ' (0: free running)'}")
+        return [self._stats(now)]
+
+    def _set_actors(self, message: SetActors, now: float) -> Replies:
+        actors = message.actors
+        if not 1 <= actors <= MOST_ACTORS:
+            return self._refuse("a person", f"actors = {actors}: from 1 to {MOST_ACTORS:,} can be planned")
+        self.config = replace(self.config, system=replace(self.config.system, actors=actors))
+        self.note(f"{actors} {'actor is' if actors == 1 else 'actors are'} planned from t = {self.t:,} on")
         return [self._stats(now)]
 
     def _stats(self, now: float) -> Stats:

@@ -11,6 +11,7 @@ from dpsr_apex.wire.messages import Join
 
 ROLES = ("actor", "learner", "evaluator")
 LONGEST_NAME = 100  # characters
+REMEMBERED = 10_000  # names of actors that are gone
 SILENCE = 3.0  # seconds after which one is missed; a member says something every second
 STALL = 1.0  # seconds between two looks at the leases after which it was this process that did not listen
 
@@ -51,6 +52,7 @@ class Sessions:
         self._lease = lease
         self._by_name: dict[str, Session] = {}
         self._by_address: dict[bytes, Session] = {}
+        self._former: dict[str, int] = {}  # indices of actors that are gone, by name, the newest last
         self._ended: dict[str, float] = {}  # by role: when one that is gone was last heard from
         self._looked: float | None = None  # when `silent` was called last
 
@@ -112,7 +114,7 @@ class Sessions:
         """Let in a process that is not refused; one that is in already goes on, at its new address."""
         session = self._by_name.get(join.name)
         if session is None:
-            session = Session(join.name, join.role, join.incarnation, address, self._free_index(join.role), now)
+            session = Session(join.name, join.role, join.incarnation, address, self._index_for(join), now)
         self._by_address.pop(session.address, None)
         self._by_name[session.name] = self._by_address[address] = session
         session.address, session.heard, session.host = address, now, host
@@ -124,8 +126,10 @@ class Sessions:
         return session
 
     def end(self, session: Session) -> None:
-        """Forget a session; its index and its name are free."""
+        """Forget a session; its name and its index are free, but an actor may come back for its index."""
         del self._by_name[session.name], self._by_address[session.address]
+        if session.role == "actor":
+            self._remember(session)
         if session is self.learner:
             self.learner = None
         self._ended[session.role] = max(session.heard, self._ended.get(session.role, session.heard))
@@ -155,9 +159,22 @@ class Sessions:
             return f"a run has one learner, and {learner.name} is here, heard from {ago}"
         return ""
 
-    def _free_index(self, role: str) -> int:
+    def _index_for(self, join: Join) -> int:
+        """For an actor the one that it had before, or else the lowest, of those that are free; -1 for others."""
+        if join.role != "actor":
+            return -1
         taken = {actor.index for actor in self.actors}
-        return next(index for index in count() if index not in taken) if role == "actor" else -1
+        former = self._former.get(join.name)
+        if former is not None and former not in taken:
+            return former
+        return next(index for index in count() if index not in taken)
+
+    def _remember(self, actor: Session) -> None:
+        """Its index, for when it comes back; names may be without number, so the oldest are forgotten."""
+        self._former.pop(actor.name, None)
+        self._former[actor.name] = actor.index
+        if len(self._former) > REMEMBERED:
+            del self._former[next(iter(self._former))]
 
 
 def titled(name: str, host: str) -> str:

@@ -46,6 +46,16 @@ class Child:
         return self.life is not None and self.ended is None
 
     @property
+    def has_place(self) -> bool:
+        """Whether it is alive."""
+        return self.life is not None and self.life.has_place and self.ended is None
+
+    @property
+    def waits_for_place(self) -> bool:
+        """Whether it would live if there were room."""
+        return self.life is not None and not self.life.has_place
+
+    @property
     def is_done(self) -> bool:
         """Whether it ended because the run did."""
         return (ended := self.ended) is not None and ended.code == 0
@@ -80,12 +90,20 @@ class Child:
         """What it said last in its present life, as long as it is not buried."""
         return self.life.last_words() if self.life else ""
 
+    def stand_back(self, until: float) -> None:
+        """End it, which is no death, and start it again later."""
+        self.kill()
+        self.life, self.start_at = None, until
+
     def bury(self, now: float) -> Ended:
         """After its death: what it died of; its next life is planned, unless it has died too often."""
-        ended = self.ended
+        life, ended = self.life, self.ended
+        assert life is not None
         assert ended is not None
         self.life = None
         self.deaths = 1 if ended.seconds > LASTING_SECONDS else self.deaths + 1
         if self.deaths < MOST_DEATHS[self.role]:
             self.start_at = now + min(0.5 * 2**self.deaths, LONGEST_PAUSE)
+        else:
+            life.kill()  # gives its place away
         return ended

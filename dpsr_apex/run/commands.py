@@ -5,6 +5,7 @@ Torch is loaded by those processes alone that compute with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from dpsr_apex.run.checkpoint import (
 )
 from dpsr_apex.run.choice import read_checkpoint
 from dpsr_apex.run.curve import draw_run
-from dpsr_apex.run.engines import ThisMachine
+from dpsr_apex.run.engines import Engine
 from dpsr_apex.run.interrupt import Interrupt
 from dpsr_apex.run.metrics import read_metrics, truncate_after
 from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
@@ -37,16 +38,22 @@ from dpsr_apex.run.typed import pasteable
 FULL_RUN = 1_000_000  # transitions, the paper's T
 TRIED_STEPS = 100  # of an environment, before a run begins
 
+EngineFor = Callable[[Path], Engine]
+"""What gives the processes of a run in this directory a place."""
 
-def train(config: Config, path: Path, bind: str) -> int:
+
+def train(config: Config, path: Path, engine_for: EngineFor) -> int:
     """Start a new run in a new run directory."""
     ensure_usable(config)
+    engine = _engine(config, path, engine_for)
     run = RunDirectory.create(path)
     write_config(config, run)
-    return _run(config, run, None, bind)
+    return _run(config, run, None, engine)
 
 
-def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors: int | None, bind: str) -> int:
+def resume(
+    path: Path, total_steps: int | None, checkpoint: Path | None, actors: int | None, engine_for: EngineFor
+) -> int:
     """Continue a run from its newest checkpoint, or from the one given; `total_steps` can make it longer."""
     run = RunDirectory.open(path)
     wait_until_free(run)
@@ -67,21 +74,21 @@ def resume(path: Path, total_steps: int | None, checkpoint: Path | None, actors:
     discard_after(run.checkpoints, found.t)
     if config.system.actors:  # the replay loads it by itself, and once in memory is enough
         found = found._replace(parts={})
-    return _run(config, run, found, bind)
+    return _run(config, run, found, _engine(config, path, engine_for))
 
 
-def continue_or_train(config: Config, path: Path, bind: str) -> int:
+def continue_or_train(config: Config, path: Path, engine_for: EngineFor) -> int:
     """`train --resume`: continue the run that is there if it is the same one, else start it."""
     if RunDirectory.is_free(path):
-        return train(config, path, bind)
+        return train(config, path, engine_for)
     run = RunDirectory.open(path)
     wait_until_free(run)
     ensure_same(config, run.config)
     if list_checkpoints(run.checkpoints):
-        return resume(path, None, None, config.system.actors or None, bind)
+        return resume(path, None, None, config.system.actors or None, engine_for)
     for rows in _records(run):  # of a run that was killed before its first checkpoint
         truncate_after(rows, 0)
-    return _run(config, run, None, bind)
+    return _run(config, run, None, _engine(config, path, engine_for))
 
 
 def ensure_usable(config: Config) -> None:
@@ -121,7 +128,12 @@ def _records(run: RunDirectory) -> tuple[Path, Path]:
     return run.metrics, run.evaluations
 
 
-def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind: str) -> int:
+def _engine(config: Config, path: Path, engine_for: EngineFor) -> Engine | None:
+    """What gives its processes a place; None for a run of one process."""
+    return engine_for(path) if config.system.actors != 0 else None
+
+
+def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engine: Engine | None) -> int:
     with (
         run.log_to("solo" if config.system.actors == 0 else "supervisor") as log,
         Interrupt() as interrupt,
@@ -135,7 +147,7 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, bind:
         if checkpoint:
             view.recall(*([row for row in read_metrics(rows) if row["t"] <= checkpoint.t] for rows in _records(run)))
         try:
-            finished = _go_on(config, run, checkpoint, bind, interrupt, view)
+            finished = _go_on(config, run, checkpoint, engine, interrupt, view)
         except Exception:
             log.exception("the run ended")
             raise
@@ -155,19 +167,19 @@ def _go_on(
     config: Config,
     run: RunDirectory,
     checkpoint: Checkpoint | None,
-    bind: str,
+    engine: Engine | None,
     interrupt: Interrupt,
     view: LiveView,
 ) -> bool:
     """In one process or in many; whether the run is finished."""
-    if config.system.actors == 0:
+    if engine is None:
         from dpsr_apex.run.training import Training
 
         with serving_alone(run):
             training = Training(config, run, view, checkpoint)
             training.run(interrupt)
         return training.finished
-    finished = Supervisor(config, run, view, ThisMachine(run, bind)).run(interrupt)
+    finished = Supervisor(config, run, view, engine).run(interrupt)
     draw_run(config, run)
     return finished
 

@@ -30,11 +30,20 @@ class Engine(Protocol):
     def invitation(self, head: Address) -> str:
         """How more actors can join, in words."""
 
+    def has_room(self, role: str) -> bool:
+        """Whether there is a place for one more of this role, as far as one can see."""
+
     def room(self) -> str:
-        """How much room there is, in words, for processes that wait for some."""
+        """How much room there is, in words."""
+
+    def news(self) -> list[str]:
+        """What has happened to places since the last call, in words."""
 
     def withdraw(self) -> None:
-        """No head is published (any more)."""
+        """No head is published: what is there is of a former life of the run."""
+
+    def close(self) -> None:
+        """The run has ended."""
 
 
 class ThisMachine:
@@ -77,12 +86,24 @@ class ThisMachine:
         join = f"dpsr-apex actor --connect {host}:{port_of(self._bind)} --key {self._run.client_key}"
         return f"Serving at {self._bind}. With a copy of the key file, other machines join by\n  {join}"
 
+    def has_room(self, role: str) -> bool:  # noqa: ARG002 -- for all alike
+        """Always."""
+        return True
+
     def room(self) -> str:
         """Never asked for."""
         return ""
 
+    def news(self) -> list[str]:
+        """Never any."""
+        return []
+
     def withdraw(self) -> None:
-        """No head is published (any more)."""
+        """Take away what a former life of the run has published."""
+        self._board.withdraw()
+
+    def close(self) -> None:
+        """Take away what was published."""
         self._board.withdraw()
 
     @property

@@ -75,6 +75,12 @@ class LifeHere:
         code = self._process.poll()
         return None if code is None else Ended(code, cause_of(code), time.monotonic() - self._began)
 
+    def wait(self, seconds: float) -> Ended | None:
+        """The same, after so many seconds at most."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.poll()
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if it is alive."""
         if self._process.poll() is None:

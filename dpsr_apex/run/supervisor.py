@@ -35,6 +35,8 @@ LOOK_SECONDS = 0.25
 END_SECONDS = 9.0  # for everybody to leave when the run is stopped
 LEAVE_SECONDS = 1.0  # for those whom the replay has told to leave
 WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
+SILENCE_SECONDS = 3.0  # of the replay, before it is looked for anew
+ROOM_SECONDS = 5.0  # of waiting for a place, before that is said and room is made
 STILL_SECONDS = 30.0  # without a transition and an update, before that is said
 
 log = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class Supervisor:
         self._view = view
         self._engine = engine
         self._children: list[Child] = []
+        self._retired: list[tuple[Child, float]] = []  # actors that were told to leave, and when that time is over
         self._head: Whereabouts | None = None
         self._client: Client | None = None
         self._stats: dict[str, Any] = {}
@@ -81,6 +84,8 @@ class Supervisor:
         self._noted = 0
         self._evaluations = len(read_metrics(run.evaluations))
         self._watch = Watch()
+        self._told_waiting: list[str] = []  # who waited for room when that was last looked at
+        self._made_room = 0.0  # when an actor last did
 
     def run(self, interrupt: Interrupt) -> bool:
         """Go on until the run ends or is interrupted; whether it is finished and evaluated.
@@ -97,6 +102,7 @@ class Supervisor:
                     self._view.note("Stopping: everything is saved first. Once more to end at once.")
                     break
                 self._look_after(self._children)
+                self._look_after_places()
                 self._look_at_the_run()
             else:
                 self._show_last_row()
@@ -105,7 +111,7 @@ class Supervisor:
             self._end_all()
             if self._client:
                 self._client.close()
-            self._engine.withdraw()
+            self._engine.close()
         self._show_last_row()
         return self._is_evaluated()
 
@@ -151,7 +157,8 @@ class Supervisor:
         while (head := self._engine.find_head()) is None:
             if interrupt.asked:
                 return None
-            if still := self._watch.look((0, 0), time.monotonic()):
+            self._tell_of_places()
+            if (still := self._watch.look((0, 0), time.monotonic())) and self._replay.has_place:
                 self._view.note(f"Waiting for the replay to load its checkpoint, for {still:.0f} s now")
             if not self._replay.runs:
                 raise RunFailed(f"The replay's process did not start:\n{self._replay.last_words()}")
@@ -190,8 +197,35 @@ class Supervisor:
             if child.is_done:
                 child.start_at = now
 
+    def _look_after_places(self) -> None:
+        """Say what has become of places, and see that those have one without whom nothing is learnt."""
+        self._tell_of_places()
+        now = time.monotonic()
+        waiting = [child for child in self._waiting(now) if child.role in ("replay", "learner")]
+        actors = [child for child in self._of("actor") if child.has_place]
+        if waiting and actors and now - self._made_room > ROOM_SECONDS:
+            self._made_room = now
+            self._view.note(f"{actors[-1].name} makes room for the {waiting[0].name}")
+            actors[-1].stand_back(now + 2 * ROOM_SECONDS)
+
+    def _tell_of_places(self) -> None:
+        for news in self._engine.news():
+            self._view.note(news)
+            log.warning(news)
+        names = [child.name for child in self._waiting(time.monotonic())]
+        if set(names) - set(self._told_waiting):
+            who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+            self._view.note(f"Waiting for room: {who}. The cluster has {self._engine.room()}")
+        self._told_waiting = names
+
+    def _waiting(self, now: float) -> list[Child]:
+        """Those that wait because there is no room; where there is some, they are about to start."""
+        long = [child for child in self._children if child.waits_for_place and now - child.started > ROOM_SECONDS]
+        return [child for child in long if not self._engine.has_room(child.role)]
+
     def _look_at_the_run(self) -> None:
         """Ask the replay how things are, and show it."""
+        self._follow_head()
         self._tell(StatsRequest())
         if self._client is None:
             time.sleep(LOOK_SECONDS)
@@ -202,6 +236,7 @@ class Supervisor:
             while (frames := self._client.receive()) is not None:
                 with contextlib.suppress(BadMessage):
                     self._take(decode(frames))
+        self._follow_plan()
         self._show_evaluations()
         t, batches = (self._stats["t"], self._stats["rate"]["batches"]) if self._stats else (0, 0)
         if still := self._watch.look((t, batches), time.monotonic()):
@@ -210,6 +245,13 @@ class Supervisor:
             if silent > STILL_SECONDS / 2:
                 why = f"The replay has not answered for {silent:.0f} s."
             self._view.note(f"Nothing has moved for {still:.0f} s at t = {t:,}. {why}")
+
+    def _follow_head(self) -> None:
+        """A replay that does not answer may be elsewhere by now."""
+        silent = time.monotonic() - self._told_at > SILENCE_SECONDS
+        if silent and self._head is not None and self._client is not None and self._head.look_again():
+            self._client.close()
+            self._client = Client(*self._head.address)
 
     def _take(self, message: Message) -> None:
         if not isinstance(message, Stats):
@@ -223,6 +265,37 @@ class Supervisor:
                 self._noted = number
                 self._view.note(text)
         self._view.show(self._stats)
+
+    def _follow_plan(self) -> None:
+        """Have as many actors as the replay says are planned: the last ones are told to leave, or more are added.
+
+        Those are not started before the former ones are gone, whose names they get.
+        """
+        now = time.monotonic()
+        self._see_off(now)
+        if not self._stats or self._stats["ending"]:
+            return
+        actors, planned = self._of("actor"), self._stats["planned_actors"]
+        for child in actors[planned:]:
+            self._children.remove(child)
+            child.signal(signal.SIGTERM)
+            self._retired.append((child, now + END_SECONDS))
+        if not self._retired:
+            for index in range(len(actors), planned):
+                self._add_actor(index)
+
+    def _see_off(self, now: float) -> None:
+        """Forget those that have left; who does not leave in time is killed."""
+        staying = []
+        for child, until in self._retired:
+            if now >= until:
+                child.kill()
+            if child.runs:
+                staying.append((child, until))
+            else:
+                child.kill()  # gives its place away
+                self._tell(Gone(child.name))  # where it could not say so itself
+        self._retired = staying
 
     def _show_last_row(self) -> None:
         """The replay writes it when it has sent everybody home, and answers no more."""
@@ -261,7 +334,7 @@ class Supervisor:
 
     def _end_all(self) -> None:
         """The replay saves, sends everybody home and ends; who does not leave is told again, and killed at last."""
-        everybody = self._children
+        everybody = [*self._children, *(child for child, _ in self._retired)]
         for child in everybody if not self._replay.runs else [self._replay, *self._of("evaluator")]:
             child.signal(signal.SIGTERM)
         began = time.monotonic()

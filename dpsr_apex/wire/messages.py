@@ -243,6 +243,12 @@ class SetRate(NamedTuple):
     steps_per_update: int
 
 
+class SetActors(NamedTuple):
+    """anyone -> replay: from now on so many actors are planned. Answered by Stats."""
+
+    actors: int
+
+
 Message = (
     Recycle
     | Recycled
@@ -270,5 +276,6 @@ Message = (
     | StatsRequest
     | Stats
     | SetRate
+    | SetActors
 )
 """All that may travel, in the order of the numbers by which frames name them: new ones go to the end."""

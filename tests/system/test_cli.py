@@ -119,6 +119,8 @@ def test_options_that_do_not_exist_are_refused_with_the_usage(capsys: pytest.Cap
         ["train", "cartpole", "--actors", "0"],
         ["train", "cartpole", "--solo", "--actors", "2"],
         ["rate", "run", "--steps-per-update", "-1"],
+        ["scale", "run", "--actors", "0"],
+        ["scale", "run"],
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
@@ -171,11 +173,12 @@ def test_the_option_resume_refuses_a_file(tmp_path: Path, capsys: pytest.Capture
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_only_a_run_that_is_going_on_in_processes_can_change_its_rate(
-    finished: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("change", [["rate", "--steps-per-update", "8"], ["scale", "--actors", "8"]])
+def test_only_a_run_that_is_going_on_in_processes_can_change_its_rate_or_its_actors(
+    change: list[str], finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["rate", str(finished), "--steps-per-update", "8"]) == 2
-    assert "is not running" in capsys.readouterr().err
+    assert main([*change, str(finished)]) == 2
+    assert "is not running, or in one process" in capsys.readouterr().err
 
 
 def test_resume_refuses_what_is_no_run(tmp_path: Path) -> None:

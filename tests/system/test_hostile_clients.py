@@ -44,6 +44,7 @@ from dpsr_apex.wire.messages import (
     Recycled,
     Refused,
     SampleRequest,
+    SetActors,
     SetRate,
     Stats,
     StatsRequest,
@@ -60,7 +61,7 @@ CHUNK = 50  # transitions
 BATCH = 16
 NOTHING = np.zeros(0)
 NOBODY = np.zeros(0, dtype=np.int64)
-FOR_ANYONE = (Hello, Join, Gone, StatsRequest, SetRate)  # these need no membership
+FOR_ANYONE = (Hello, Join, Gone, StatsRequest, SetRate, SetActors)  # these need no membership
 
 
 def chunk(sequence: int, count: int = CHUNK, **changes: Any) -> Chunk:

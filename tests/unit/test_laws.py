@@ -18,8 +18,8 @@ PURE_CORE_MAY_IMPORT = {
     *("numpy", "numba", "dpsr_apex.replay", "dpsr_apex.config"),
 }
 PASSED_IN = {"Generator", "BitGenerator", "SeedSequence"}  # of numpy.random; all else has or makes a state of its own
-HEAVY = {"torch", "zmq", "msgpack", "ale_py", "minatar", "gymnasium"}
-ONE_HOME = ("zmq", "msgpack", "ale_py", "minatar")
+HEAVY = {"torch", "zmq", "msgpack", "ale_py", "minatar", "gymnasium", "ray"}
+ONE_HOME = ("zmq", "msgpack", "ale_py", "minatar", "ray")
 HOMES_OF_TORCH = ("agent", "roles")
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "multiprocessing"}
 

@@ -25,6 +25,7 @@ from dpsr_apex.wire.messages import (
     Recycled,
     Refused,
     SampleRequest,
+    SetActors,
     SetRate,
     Welcome,
 )
@@ -226,6 +227,10 @@ class Interleavings(RuleBasedStateMachine):
     @rule(rate=st.integers(0, 3))
     def the_rate_changes(self, rate: int) -> None:
         self.deliver(b"x", SetRate(rate))
+
+    @rule(actors=st.integers(0, 5))
+    def the_plan_changes(self, actors: int) -> None:
+        self.deliver(b"x", SetActors(actors))
 
     @rule()
     def the_replay_restarts(self) -> None:

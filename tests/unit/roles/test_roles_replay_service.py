@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dpsr_apex.config_files import parse_config
 from dpsr_apex.roles.replay_service import Outgoing
 from dpsr_apex.wire.messages import (
     Acknowledged,
@@ -15,6 +17,7 @@ from dpsr_apex.wire.messages import (
     Gone,
     Goodbye,
     Heartbeat,
+    Hello,
     LearnerState,
     Learning,
     Leave,
@@ -25,10 +28,12 @@ from dpsr_apex.wire.messages import (
     Refused,
     SampleRequest,
     SaveRequest,
+    SetActors,
     SetRate,
     Stats,
     StatsRequest,
     Stranger,
+    Terms,
     WeightsRequest,
     Welcome,
 )
@@ -119,7 +124,7 @@ def test_stats_are_json_and_tell_how_things_are() -> None:
     facts = json.loads(message.facts)
     assert facts == json.loads(json.dumps(replay.stats(2.0)))
     assert (facts["t"], facts["total_steps"], facts["stored"], facts["capacity"]) == (30, 100, 20, 20)
-    assert (facts["finished"], facts["ending"]) == (False, False)
+    assert (facts["finished"], facts["ending"], facts["planned_actors"]) == (False, False, 1)
     assert facts["replay"]["candidates_drawn"] == 4
     assert facts["traffic"]["inserted"] == 30
     assert facts["traffic"]["queued"] == 0
@@ -224,6 +229,44 @@ def test_a_negative_rate_is_refused() -> None:
     replay = service()
     assert isinstance(reply(replay.handle(b"x", SetRate(-1), 0.0)), Refused)
     assert replay.server.rate.steps_per_update == 2
+
+
+def test_the_number_of_actors_can_be_changed_while_running() -> None:
+    replay = service(actors=1, ladder=True)
+    enter(replay, "actor-0")
+    replay.handle(b"actor-0", chunk(0), 0.0)
+    (stats,) = only(replay.handle(b"x", SetActors(8), 0.0), Stats, "x")
+    facts = json.loads(stats.facts)
+    assert facts["planned_actors"] == 8
+    assert facts["notes"][-1][1] == "8 actors are planned from t = 5 on"
+    assert facts["actors"][0]["epsilon"] == pytest.approx([0.4, 0.4])
+    terms = reply(replay.handle(b"x", Hello(), 0.0))
+    assert isinstance(terms, Terms)
+    planned = replace(CONFIG, actor=replace(CONFIG.actor, ladder=True), system=replace(CONFIG.system, actors=8))
+    assert parse_config(terms.config, "the test") == replay.config == planned
+    assert reply(replay.handle(b"actor-0", Heartbeat(5), 0.0)) == Alive(5, 8, "", b"")
+
+
+def test_who_is_more_than_planned_stays_on_the_ladder_until_it_leaves() -> None:
+    replay = service(actors=3)
+    enter(replay, "actor-0", "actor-1", "actor-2")
+    replay.handle(b"x", SetActors(1), 0.0)
+    assert replay.notes[-1][1] == "1 actor is planned from t = 0 on"
+    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 3, "", b"")
+    replay.handle(b"actor-1", Leave(0), 0.0)
+    replay.handle(b"actor-2", Leave(0), 0.0)
+    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 1, "", b"")
+
+
+@pytest.mark.parametrize("actors", [0, -1, 10_001, 2**62])
+def test_a_number_of_actors_that_cannot_be_is_refused_with_what_can(actors: int) -> None:
+    replay = service(actors=2)
+    before = replay.config
+    assert reply(replay.handle(b"x", SetActors(actors), 0.0)) == Refused(
+        f"actors = {actors}: from 1 to 10,000 can be planned"
+    )
+    assert replay.config is before
+    assert list(replay.notes) == []
 
 
 def test_reports_of_the_learner_are_kept_and_handed_on() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dpsr_apex.config_files import parse_config
-from dpsr_apex.roles.replay_service import Outgoing
+from dpsr_apex.roles import sessions
+from dpsr_apex.roles.replay_service import Outgoing, ReplayService
 from dpsr_apex.wire.messages import (
     Acknowledged,
     Alive,
@@ -176,17 +177,61 @@ def test_joining_again_renews_the_lease() -> None:
     assert len(replay.sessions) == 1
 
 
+def indices(replay: ReplayService) -> dict[str, int]:
+    return {actor.name: actor.index for actor in replay.sessions.actors}
+
+
 def test_actors_get_the_smallest_free_index() -> None:
     replay = service()
     enter(replay, "actor-a", "actor-b", "actor-c", "learner-0")
     replay.handle(b"x", Gone("actor-b"), 0.0)
     enter(replay, "actor-d", "actor-e")
-    assert {actor.name: actor.index for actor in replay.sessions.actors} == {
-        "actor-a": 0,
-        "actor-c": 2,
-        "actor-d": 1,
-        "actor-e": 3,
-    }
+    assert indices(replay) == {"actor-a": 0, "actor-c": 2, "actor-d": 1, "actor-e": 3}
+
+
+def test_actors_that_come_back_in_another_order_get_their_own_indices_back() -> None:
+    replay = service()
+    enter(replay, "actor-0", "actor-1", "actor-2", "actor-3")
+    replay.handle(b"x", Gone("actor-1"), 0.0)
+    replay.handle(b"actor-2", Leave(0), 0.0)
+    enter(replay, "actor-2", "actor-1")
+    assert indices(replay) == {"actor-0": 0, "actor-3": 3, "actor-2": 2, "actor-1": 1}
+
+
+def test_an_actor_whose_index_was_given_away_gets_the_smallest_free_one_and_keeps_that() -> None:
+    replay = service()
+    enter(replay, "actor-a", "actor-b", "actor-c")
+    replay.handle(b"x", Gone("actor-a"), 0.0)
+    enter(replay, "actor-d", "actor-a")
+    assert indices(replay) == {"actor-b": 1, "actor-c": 2, "actor-d": 0, "actor-a": 3}
+    replay.handle(b"x", Gone("actor-d"), 0.0)
+    replay.handle(b"x", Gone("actor-a"), 0.0)
+    enter(replay, "actor-a")
+    assert indices(replay)["actor-a"] == 3
+
+
+def test_an_index_is_remembered_after_a_silence_but_not_for_another_role() -> None:
+    replay = service()
+    enter(replay, "actor-0", "actor-1")
+    tick_on(replay, 0.0, 11.0)
+    assert replay.everybody_left
+    assert only(replay.handle(b"e", join("actor-1", "evaluator"), 11.0), Welcome)[0].place == -1
+    replay.handle(b"e", Leave(0), 11.0)
+    enter(replay, "actor-1", now=11.0)
+    assert indices(replay) == {"actor-1": 1}
+
+
+def test_the_indices_of_the_newest_names_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "REMEMBERED", 2)
+    replay = service()
+    enter(replay, "actor-a", "actor-b", "actor-c", "actor-d")
+    replay.handle(b"x", Gone("actor-c"), 0.0)
+    replay.handle(b"x", Gone("actor-d"), 0.0)
+    enter(replay, "actor-c")
+    replay.handle(b"x", Gone("actor-c"), 0.0)
+    replay.handle(b"x", Gone("actor-b"), 0.0)
+    enter(replay, "actor-c", "actor-d")
+    assert indices(replay) == {"actor-a": 0, "actor-c": 2, "actor-d": 1}, "actor-d has been gone for longest"
 
 
 def test_another_process_at_a_known_address_takes_the_place_of_the_former() -> None:

@@ -53,6 +53,7 @@ EXAMPLES: list[Message] = [
     messages.StatsRequest(),
     messages.Stats('{"t": 1}'),
     messages.SetRate(0),
+    messages.SetActors(8),
 ]
 
 CHUNK_WITH_ERRORS = messages.Chunk(0, walk(3), np.array([1.0, 2.0, 3.0]), np.zeros(0), np.zeros(0, dtype=np.int64))
