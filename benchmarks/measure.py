@@ -26,6 +26,7 @@ from rich.table import Table
 
 REPETITIONS = 9
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+APEX_ACTORS, APEX_IN, APEX_OUT = 360, 12_500, 19  # Ape-X as published: transitions in, batches of 512 out, per second
 PACKAGES = ("numpy", "numba", "torch", "gymnasium", "ale-py", "opencv-python-headless", "lz4")
 
 
@@ -165,6 +166,11 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     # A pipe has no width of its own, and figures must not be cut.
     console = Console()
     (console if console.is_terminal else Console(width=160)).print(table)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same for a document."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, ["---"] * len(columns), *rows))
 
 
 def show_table(comparisons: Sequence[Comparison]) -> None:

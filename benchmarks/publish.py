@@ -1,7 +1,8 @@
 """The figures of a `make bench` in the documents: `python -m benchmarks.publish` after a run on a quiet machine.
 
-Results and plots are copied to `docs/bench/`, and what README.md and docs/performance.md hold between two markers is
-written anew from them. Nobody writes a figure there by hand; a test compares.
+Results and plots are copied to `docs/bench/`, and what README.md, docs/performance.md and docs/scaling.md hold between
+two markers is written anew from them and from `docs/scaling/`. With `docs/bench` itself as the folder, the documents
+alone are written. Nobody writes a figure there by hand; a test compares.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Comparison, comparison_from
+from benchmarks import scaling
+from benchmarks.measure import Comparison, comparison_from, markdown_table
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "docs" / "bench"
 BENCHMARKS = ("core", "memory", "atari_throughput", "replay_traffic", "learner", "whole_system")
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs" / "scaling.md")
 
 
 def comparisons_of(results: Mapping[str, Any]) -> list[Comparison]:
@@ -29,15 +31,11 @@ def comparisons_of(results: Mapping[str, Any]) -> list[Comparison]:
 
 def full_table(comparisons: Sequence[Comparison]) -> str:
     """Every comparison, with quartiles, in Markdown."""
-    lines = [
-        "| work | beside | unit | ours | peer | times better | goal |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for line in comparisons:
         goal = "" if line.goal is None else f"{line.goal:g}: {'reached' if line.reached else '**missed**'}"
-        cells = (line.work, line.beside, line.unit, line.ours.show(), line.peer.show(), line.ratio.show(2), goal)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((line.work, line.beside, line.unit, line.ours.show(), line.peer.show(), line.ratio.show(2), goal))
+    return markdown_table(("work", "beside", "unit", "ours", "peer", "times better", "goal"), rows)
 
 
 def headline(comparisons: Sequence[Comparison]) -> str:
@@ -46,16 +44,15 @@ def headline(comparisons: Sequence[Comparison]) -> str:
     for line in comparisons:
         if line.goal is not None:
             works.setdefault(line.work, []).append(line)
-    rows = ["| work | beside the strongest | times better |", "| --- | --- | --- |"]
-    for work, lines in works.items():
-        strongest = min(lines, key=lambda line: line.ratio.median)
-        rows.append(f"| {work} | {strongest.beside} | {strongest.ratio.show(2)} |")
+    strongest = {work: min(lines, key=lambda line: line.ratio.median) for work, lines in works.items()}
+    rows = [(work, line.beside, line.ratio.show(2)) for work, line in strongest.items()]
+    table = markdown_table(("work", "beside the strongest", "times better"), rows)
     missed = [
         f"- {line.work}, beside {line.beside}: {line.ratio.median:.2f} where {line.goal:g} was wanted"
         for line in comparisons
         if not line.reached
     ]
-    return "\n".join([*rows, "", "Goals that were missed:", "", *missed] if missed else rows)
+    return "\n".join([table, "", "Goals that were missed:", "", *missed]) if missed else table
 
 
 def machine(results: Mapping[str, Any]) -> str:
@@ -71,6 +68,7 @@ def fill_in(document: str, results: Mapping[str, Any]) -> str:
     """The document with each marked part written anew; a ValueError if it has none."""
     comparisons = comparisons_of(results)
     parts = {"table": full_table(comparisons), "headline": headline(comparisons), "machine": machine(results)}
+    parts |= scaling.parts(results)
 
     def anew(found: re.Match[str]) -> str:
         name = found["name"]
@@ -94,7 +92,8 @@ def main() -> None:
         parser.error(f"the results have nothing of {', '.join(missing)}: run make bench")
     PUBLISHED.mkdir(exist_ok=True)
     for path in (folder / "results.json", *folder.glob("*.png")):
-        shutil.copy(path, PUBLISHED)
+        if folder.resolve() != PUBLISHED:
+            shutil.copy(path, PUBLISHED)
     for document in DOCUMENTS:
         document.write_text(fill_in(document.read_text(encoding="utf-8"), results), encoding="utf-8")
 

@@ -30,7 +30,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.measure import Comparison, Report, Spread, cpu_of, parse_options, spread
+from benchmarks.measure import APEX_IN, APEX_OUT, Comparison, Report, Spread, cpu_of, parse_options, spread
 from benchmarks.peers import REVERB, Peer
 from benchmarks.replay_clients import Clients, save_chunks
 from dpsr_apex.config import Config
@@ -50,7 +50,6 @@ CHUNKS = 40  # recorded, and sent again and again
 SECONDS = 2.0  # of one work in one repetition
 LOAD_SECONDS = 3.0
 REPETITIONS = 5
-APEX_IN, APEX_OUT = 12_500, 19  # transitions in and batches of 512 out per second, as published
 ACTORS = (1, 4, 16, 64, 200, 400)
 ACTOR_REPETITIONS = 3
 REVERB_CHUNK, REVERB_IN_FLIGHT = 5, 64  # faster than chunks of 1 or 20, and than 32 or 512 samples in flight

@@ -71,6 +71,6 @@ def _cluster(given: argparse.Namespace) -> Home:
     demands = Demands(given.cpus_per_actor or 1, given.learner_cpus or 1, given.learner_gpus)
 
     def engine_for(path: Path) -> RayCluster:
-        return RayCluster(path.resolve(), demands)
+        return RayCluster(given.cluster, path.resolve(), demands)
 
     return Home(engine_for, lambda: room_for_actors(demands))

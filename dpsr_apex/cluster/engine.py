@@ -43,6 +43,17 @@ _KEEPER_ENVIRONMENT = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "
 _KINDS = {"num_cpus": "CPU", "num_gpus": "GPU"}  # what Ray calls a resource when it is asked for, and when it is there
 
 
+class Room(NamedTuple):
+    """How much of a resource a cluster has."""
+
+    kind: str
+    there: float
+    free: float
+
+    def __str__(self) -> str:
+        return f"{self.there:g} {self.kind}s ({self.free:g} free)"
+
+
 class Demands(NamedTuple):
     """What the processes of a run ask for."""
 
@@ -55,6 +66,8 @@ def connect(address: str) -> None:
     """Become a client of the cluster at HOST:PORT, or of the one that this machine is in ("auto")."""
     if address != "auto":
         _ensure_listening(address)
+    # Ray prints all that it hears of nodes, whatever it is told, in many lines. Here that is said in one, by the run.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
     try:
         ray.init(address, namespace="dpsr_apex", log_to_driver=False, logging_level=logging.ERROR)
     except RayError as error:
@@ -128,7 +141,8 @@ class RayBoard:
 class RayCluster:
     """Gives the processes of one run a place on the nodes of the cluster that this process is connected to."""
 
-    def __init__(self, path: Path, demands: Demands) -> None:
+    def __init__(self, address: str, path: Path, demands: Demands) -> None:
+        self.named = ("--cluster", address)
         self.run = RunDirectory(path)
         self.unfit: dict[str, str] = {}  # why, by the id of a node
         self._demands = demands
@@ -172,14 +186,12 @@ class RayCluster:
 
     def has_room(self, role: str) -> bool:
         """Whether so much is free in all; it may be in pieces, on several nodes."""
-        free = ray.available_resources()
-        return all(free.get(_KINDS[kind], 0) >= wanted for kind, wanted in self._resources(role).items())
+        return all(self._room_of(_KINDS[kind]).free >= wanted for kind, wanted in self._resources(role).items())
 
     def room(self) -> str:
-        """How much there is in the whole cluster, and how much is left."""
-        there, free = ray.cluster_resources(), ray.available_resources()
+        """How much there is on all nodes that are used, and how much is left."""
         kinds = ["CPU", *(["GPU"] if self._gpus else [])]
-        return " and ".join(f"{there.get(kind, 0):g} {kind}s ({free.get(kind, 0):g} free)" for kind in kinds)
+        return " and ".join(str(self._room_of(kind)) for kind in kinds)
 
     def news(self) -> list[str]:
         """Nodes that came, left or cannot be used since the last call."""
@@ -225,6 +237,13 @@ class RayCluster:
         if unfit.place.node not in self.unfit:
             self.unfit[unfit.place.node] = unfit.why
             self._news.append(f"Node {unfit.place.host} is not used: {unfit.why}")
+
+    def _room_of(self, kind: str) -> Room:
+        """Nodes that are not used are taken to be idle: Ray only says how much is free in all."""
+        nodes = {node["NodeID"]: node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]}
+        not_used = sum(nodes.get(node, 0) for node in self.unfit)
+        free = ray.available_resources().get(kind, 0) - not_used
+        return Room(kind, sum(nodes.values()) - not_used, max(free, 0))
 
     @property
     def _gpus(self) -> float:
@@ -353,7 +372,7 @@ class RayLife:
             outcome: Outcome | Unfit = ray.get(self._outcome)
         except RayError:
             self._cluster.dismiss(self._task)
-            self._ended = Ended(LOST, f"was lost{self._where}", time.monotonic() - self._began)
+            self._ended = Ended(LOST, f"was lost{self._where}", time.monotonic() - self._began, is_lost=True)
             return
         if isinstance(outcome, Unfit):
             self._cluster.refuse(outcome)

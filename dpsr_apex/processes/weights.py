@@ -18,7 +18,7 @@ from dpsr_apex.wire.messages import Weights, WeightsRequest
 from dpsr_apex.wire.sockets import Client
 
 UNKNOWN = -1  # a version that no learner has
-ANSWER_SECONDS = 10.0  # then the question is asked again, over a new socket
+ANSWER_SECONDS = 10.0  # then the question is asked again, over a new socket, with twice the patience each time
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ class WeightsClient:
         self._client: Client | None = None
         self._endpoint = ""  # of the learner, as it is reached from here
         self._asked_at: float | None = None  # None: no question is open
+        self._patience = ANSWER_SECONDS  # for an answer; a full line must not be asked for the same again and again
         self._version = self._target_version = UNKNOWN
 
     @property
@@ -71,13 +72,15 @@ class WeightsClient:
         """Turn to the learner at this endpoint with this public key, where that is another one than before."""
         if learner != self._learner:
             self._learner = learner
+            self._patience = ANSWER_SECONDS
             self._connect()
 
     def ask(self) -> None:
         """Ask for newer weights, unless a question is open."""
         now = time.monotonic()
-        if self._asked_at is not None and now - self._asked_at > ANSWER_SECONDS:
-            log.warning("no answer from the learner at %s for %.0f s; asking again", self._endpoint, ANSWER_SECONDS)
+        if self._asked_at is not None and now - self._asked_at > self._patience:
+            log.warning("no answer from the learner at %s for %.3g s; asking again", self._endpoint, self._patience)
+            self._patience *= 2
             self._connect()
         if self._client is not None and self._asked_at is None:
             question = WeightsRequest(self._version, self._target_version)
@@ -88,6 +91,7 @@ class WeightsClient:
         renewed = False
         while self._client is not None and (frames := self._client.receive()) is not None:
             self._asked_at = None
+            self._patience = ANSWER_SECONDS
             self.answers += 1
             try:
                 message = decode(frames)

@@ -11,7 +11,9 @@ from dpsr_apex.run.lives import Ended, Life, LifeHere, Task
 
 LASTING_SECONDS = 60.0  # one that has lived for so long may die again as often as at first
 MOST_DEATHS = {"replay": 3, "learner": 3, "evaluator": 3, "actor": 5, "run": 2}  # in a row
+MOST_LOSSES = 10  # in a row
 LONGEST_PAUSE = 30.0  # seconds before it is started again
+LOST_PAUSE = 3.0  # the same after its place was lost: until that is known everywhere
 
 
 @dataclass
@@ -23,6 +25,7 @@ class Child:
     life: Life | None = None
     started: float = field(default=0.0)
     deaths: int = 0  # in a row
+    losses: int = 0  # of the place where it was, in a row: these are not its own fault
     start_at: float | None = 0.0  # when to start it (again); None: it runs, or is given up
 
     @property
@@ -101,9 +104,12 @@ class Child:
         assert life is not None
         assert ended is not None
         self.life = None
-        self.deaths = 1 if ended.seconds > LASTING_SECONDS else self.deaths + 1
-        if self.deaths < MOST_DEATHS[self.role]:
-            self.start_at = now + min(0.5 * 2**self.deaths, LONGEST_PAUSE)
+        lasted = ended.seconds > LASTING_SECONDS
+        self.losses = (0 if lasted else self.losses) + ended.is_lost
+        self.deaths = (0 if lasted else self.deaths) + (not ended.is_lost)
+        if self.deaths < MOST_DEATHS[self.role] and self.losses < MOST_LOSSES:
+            pause = LOST_PAUSE if ended.is_lost else min(0.5 * 2**self.deaths, LONGEST_PAUSE)
+            self.start_at = now + pause
         else:
             life.kill()  # gives its place away
         return ended

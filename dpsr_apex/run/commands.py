@@ -152,12 +152,14 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engin
             log.exception("the run ended")
             raise
         view.note(f"curve {run.curve}")
+        named = engine.named if engine else ()
         if finished:
             more = max(FULL_RUN, 2 * config.run.total_steps)
-            view.note(f"Finished. To go on to {more:,} steps: {pasteable('resume', run.path, '--steps', str(more))}")
+            again = pasteable("resume", run.path, "--steps", str(more), *named)
+            view.note(f"Finished. To go on to {more:,} steps: {again}")
             return 0
         if saved := list_checkpoints(run.checkpoints):
-            view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To go on: {pasteable('resume', run.path)}")
+            view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To go on: {pasteable('resume', run.path, *named)}")
         else:
             view.note(f"Stopped before there was anything to save. The config is {run.config}")
         return interrupt.exit_code or 1  # it ended by itself before its time

@@ -18,6 +18,10 @@ from dpsr_apex.wire.addresses import host_of, is_loopback, port_of, with_host
 class Engine(Protocol):
     """Gives the processes of one run a place to live."""
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """How a command names it."""
+
     def options(self, role: str, actors: int) -> list[str]:
         """What a process of this role is told besides: where to listen and to connect, among so many actors."""
 
@@ -48,6 +52,8 @@ class Engine(Protocol):
 
 class ThisMachine:
     """Everything here, at once."""
+
+    named = ()
 
     def __init__(self, run: RunDirectory, bind: str) -> None:
         self._run = run

@@ -29,6 +29,7 @@ class Ended(NamedTuple):
     code: int  # its exit code; the number of a signal below 0
     cause: str
     seconds: float  # that it lasted
+    is_lost: bool = False  # with the place where it was: not of itself
 
 
 class Life(Protocol):
@@ -59,6 +60,7 @@ class LifeHere:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._began = time.monotonic()
+        self._ended: Ended | None = None
         with task.log.open("ab") as output:
             self._log_start = output.tell()
             # The pipe tells it when this process is gone.
@@ -73,7 +75,11 @@ class LifeHere:
     def poll(self) -> Ended | None:
         """How it ended; None while it lives."""
         code = self._process.poll()
-        return None if code is None else Ended(code, cause_of(code), time.monotonic() - self._began)
+        if code is not None and self._ended is None:
+            self._ended = Ended(code, cause_of(code), time.monotonic() - self._began)
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        return self._ended
 
     def wait(self, seconds: float) -> Ended | None:
         """The same, after so many seconds at most."""

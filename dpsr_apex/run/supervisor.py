@@ -35,6 +35,7 @@ LOOK_SECONDS = 0.25
 END_SECONDS = 9.0  # for everybody to leave when the run is stopped
 LEAVE_SECONDS = 1.0  # for those whom the replay has told to leave
 WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
+ANSWER_SECONDS = 1.0  # after which an answer of the replay is to a later question
 SILENCE_SECONDS = 3.0  # of the replay, before it is looked for anew
 ROOM_SECONDS = 5.0  # of waiting for a place, before that is said and room is made
 STILL_SECONDS = 30.0  # without a transition and an update, before that is said
@@ -86,6 +87,7 @@ class Supervisor:
         self._watch = Watch()
         self._told_waiting: list[str] = []  # who waited for room when that was last looked at
         self._made_room = 0.0  # when an actor last did
+        self._sent_home: dict[str, float] = {}  # when it was first seen that a child has left in order
 
     def run(self, interrupt: Interrupt) -> bool:
         """Go on until the run ends or is interrupted; whether it is finished and evaluated.
@@ -173,6 +175,8 @@ class Supervisor:
                 child.start()
             elif child.died:
                 self._mourn(child, now)
+            elif child.is_done and child is not self._replay:
+                self._call_back(child, now)
 
     def _mourn(self, child: Child, now: float) -> None:
         last = child.last_words() if child.deaths == 0 else ""
@@ -181,21 +185,20 @@ class Supervisor:
         if last:
             words += f"; its last words ({child.task.log}):\n{last}"
         if child.given_up:
-            words += f"\n{child.name} died {child.deaths} times in a row and is given up"
+            words += f"\n{child.name} died {child.deaths + child.losses} times in a row and is given up"
         self._view.note(words)
         log.warning(words)
-        if child is self._replay:
-            self._call_back(now)
         if child.given_up and child.role in ("replay", "learner"):
-            raise RunFailed(f"The {child.role} died {child.deaths} times in a row; see {child.task.log}")
+            raise RunFailed(f"The {child.role} died {child.deaths + child.losses} times in a row; see {child.task.log}")
         if all(actor.given_up for actor in self._of("actor")):
             raise RunFailed(f"Every actor died too often; see {child.task.log}")
 
-    def _call_back(self, now: float) -> None:
-        """Who was sent home by a replay that then died is needed again."""
-        for child in self._children[1:]:
-            if child.is_done:
-                child.start_at = now
+    def _call_back(self, child: Child, now: float) -> None:
+        """One that was sent home is needed again if there is a replay that goes on: it was another life that ended."""
+        since = self._sent_home.setdefault(child.name, now)
+        if self._told_at > since + ANSWER_SECONDS and not self._stats["ending"]:
+            del self._sent_home[child.name]
+            child.start_at = now
 
     def _look_after_places(self) -> None:
         """Say what has become of places, and see that those have one without whom nothing is learnt."""

@@ -30,18 +30,20 @@ class Nodes:
             text=True,
         )
 
-    def add(self, cpus: int, **environment: str) -> str:
-        """One more node with so many CPUs, and these variables for what runs there; the address of the cluster."""
-        return str(self._ask({"add": cpus, "environment": environment}))
+    def add(self, cpus: int, gpus: int = 0, **environment: str) -> str:
+        """One more node with so much, as it says, and these variables for what runs there; the cluster's address."""
+        return str(self._ask({"add": {"num_cpus": cpus, "num_gpus": gpus}, "environment": environment}))
 
-    def remove(self, number: int) -> None:
-        """Let a node go, and all that runs there."""
-        self._ask({"remove": number})
+    def remove(self, number: int, *, suddenly: bool = False) -> None:
+        """Let a node go in order, or as if its power had failed."""
+        self._ask({"remove": number, "graceful": not suddenly})
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(60)
+        self._process.stdout.close()
 
     def _ask(self, command: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
@@ -78,10 +80,10 @@ def main() -> None:
         answer = None
         if "add" in command:
             variables = {"env_vars": command["environment"]} if command["environment"] else {}
-            nodes.append(ray_cluster.add_node(num_cpus=command["add"], include_dashboard=False, **variables))
+            nodes.append(ray_cluster.add_node(**command["add"], include_dashboard=False, **variables))
             answer = ray_cluster.address
         else:
-            ray_cluster.remove_node(nodes[command["remove"]])
+            ray_cluster.remove_node(nodes[command["remove"]], allow_graceful=command["graceful"])
         sys.stdout.write(f"answer {json.dumps(answer)}\n")
         sys.stdout.flush()
     ray_cluster.shutdown()

@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,11 +24,13 @@ from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.messages import Stats, StatsRequest
 from tests.system.members import Started
 from tests.system.ray_nodes import Nodes, cluster
-from tests.system.runs import COMMAND, SMALL, assert_counters_add_up, eventually
+from tests.system.runs import COMMAND, PATIENCE, SMALL, assert_counters_add_up, eventually, last_saved
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'dpsr_apex[cluster]'")
 
 STEPS = 4_000
+FEW = 600  # steps, of runs in which it is not the steps that matter
+ROOT = Path(__file__).parents[2]
 NODE = "DPSR_APEX_TEST_NODE"  # tells of a process on which node it runs
 
 
@@ -47,7 +51,7 @@ class ClusterRun(Started):
         self._hold.touch()
         shutil.copy(Path(__file__).with_name("fault_tasks.py"), folder / "tasks.py")
         settings = [f"--set={setting}" for setting in (*SMALL, "system.lease=10", "run.checkpoint_period=1000")]
-        command = [COMMAND, "train", "cartpole", *words, "--run-dir", self.directory.path, *settings]
+        command: list[str | Path] = [COMMAND, "train", "cartpole", *words, "--run-dir", self.directory.path, *settings]
         super().__init__(folder / "said", command, folder, nodes.environment)
 
     def release(self) -> None:
@@ -67,6 +71,13 @@ class ClusterRun(Started):
                     found.append(Placed(int(path.name), environment.get(NODE, "")))
         return found
 
+    def pids(self, *words: str) -> list[int]:
+        return [process.pid for process in self.processes(*words)]
+
+    def nodes_of(self, role: str) -> set[str]:
+        """The nodes that processes of this role are on."""
+        return {process.node for process in self.processes(role)}
+
     def actors(self) -> dict[str, dict[str, Any]]:
         """What the replay says of the actors that are in the run, by name."""
         answer = ask(address_of(self.directory), StatsRequest(), 2.0)
@@ -84,6 +95,11 @@ class ClusterRun(Started):
         return eventually(all_there)
 
 
+def indices(actors: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """Their places on the ladder of exploration."""
+    return {name: actor["index"] for name, actor in actors.items()}
+
+
 @contextmanager
 def training_on(folder: Path, nodes: Nodes, *words: str) -> Iterator[ClusterRun]:
     run = ClusterRun(folder, nodes, *words)
@@ -98,36 +114,33 @@ def test_a_run_on_a_cluster_survives_what_happens_to_nodes_and_processes(tmp_pat
     with cluster(tmp_path) as nodes:
         nodes.add(3, **{NODE: "head"})
         nodes.add(2, **{NODE: "first"})
-        address = nodes.add(2, **{NODE: "second"})
+        address = nodes.add(2, gpus=1, **{NODE: "second"})
         with training_on(tmp_path, nodes, "--cluster", address, "--actors", "4", "--steps", str(STEPS)) as run:
             before = run.await_actors(4)
-            assert [process.node for process in run.processes("replay")] == ["head"]
-            assert sorted(process.node for process in run.processes("actor")) == ["first"] * 2 + ["second"] * 2
+            assert run.nodes_of("replay") == {"head"}
+            assert run.nodes_of("learner") == {"second"}, "where the GPU is"
+            assert run.nodes_of("actor") >= {"first", "second"}
 
             (victim,) = run.processes("--name", "actor-1")
             os.kill(victim.pid, signal.SIGKILL)
             run.await_words("actor-1 was killed by SIGKILL")
-            eventually(
-                lambda: [process.pid for process in run.processes("--name", "actor-1")] not in ([], [victim.pid])
-            )
-            assert {name: actor["index"] for name, actor in run.await_actors(4).items()} == {
-                name: actor["index"] for name, actor in before.items()
-            }
+            eventually(lambda: run.pids("--name", "actor-1") not in ([], [victim.pid]))
+            assert indices(run.await_actors(4)) == indices(before)
 
             nodes.remove(1)
             run.await_words("Node .* has left the cluster")
-            run.await_words(r"Waiting for room: actor-\d and 1 more. The cluster has 5 CPUs \(0 free\)")
-            run.await_actors(2)
+            run.await_words(r"Waiting for room: .* and 1 more. The cluster has 5 CPUs \(0 free\)")
+            assert "first" not in run.nodes_of("actor")
             nodes.add(4, **{NODE: "third"})
             run.await_words("Node .* has joined the cluster")
-            assert run.await_actors(4).keys() == before.keys()
+            assert indices(run.await_actors(4)) == indices(before)
+            assert "third" in run.nodes_of("actor")
 
             scaled = Started(
                 tmp_path / "scale", [COMMAND, "scale", run.directory.path, "--actors", "6"], None, nodes.environment
             )
             assert scaled.wait() == 0, scaled.said
             run.await_actors(6)
-            assert sorted(process.node for process in run.processes("actor")) == ["second"] * 2 + ["third"] * 4
 
             run.release()
             assert run.wait() == 0, run.said
@@ -146,7 +159,148 @@ def assert_finished(run: ClusterRun, steps: int) -> None:
         for log in logs
         for sent, unsettled in re.findall(r"(\d+) transitions sent, (\d+) of them not acknowledged", log)
     ]
-    assert len(settled) >= load_config(directory.config).system.actors
+    assert load_config(directory.config).system.actors == 6
+    assert len(settled) >= 6
     assert sum(settled) <= traffic["received"]
     assert not directory.connection.exists()
     assert not list(directory.path.glob(".shared-*"))
+
+
+def refusal(folder: Path, environment: Mapping[str, str], *words: str) -> str:
+    """The one line that `dpsr-apex train` ends with when it is refused; nothing of a run is left behind."""
+    run = folder / "refused"
+    command: list[str | Path] = [COMMAND, "train", "cartpole", "--steps", "2000", "--run-dir", run, *words]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, cwd=folder)
+    assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+    assert RunDirectory.is_free(run)
+    assert ended.stderr.count("\n") == 1
+    return ended.stderr.strip().removeprefix("dpsr-apex: ")
+
+
+def own_environment(home: Path, **variables: str) -> dict[str, str]:
+    """That of a user who has nothing to do with a cluster yet."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
+        "HOME": str(home),
+        **variables,
+    }
+
+
+def test_where_there_is_no_cluster_that_is_said_in_one_line(tmp_path: Path) -> None:
+    environment = own_environment(tmp_path, RAY_AUTH_TOKEN="0" * 64)
+    for address in ("127.0.0.1:1", "localhost:1"):
+        said = refusal(tmp_path, environment, "--cluster", address)
+        assert said.startswith(f"There is no Ray cluster at {address} that lets this machine in")
+    said = refusal(tmp_path, environment, "--cluster", "nowhere")
+    assert said == "--cluster nowhere: write auto, or HOST:PORT of its head, such as 10.0.0.1:6379"
+    assert "no authentication token was found" in refusal(tmp_path, own_environment(tmp_path), "--cluster", "auto")
+
+
+def test_what_makes_no_sense_with_a_cluster_is_refused(tmp_path: Path) -> None:
+    environment = own_environment(tmp_path)
+    assert "leave it out" in refusal(tmp_path, environment, "--cluster", "auto", "--solo")
+    assert "leave it out" in refusal(tmp_path, environment, "--cluster", "auto", "--bind", "0.0.0.0:5555")
+    said = refusal(tmp_path, environment, "--learner-gpus", "1")
+    assert said == "--learner-gpus is about a cluster: name it with --cluster ADDRESS"
+
+
+@pytest.mark.slow
+def test_a_cluster_that_anybody_can_use_is_refused_unless_that_is_wanted(tmp_path: Path) -> None:
+    with cluster(tmp_path, token=False) as nodes:
+        address = nodes.add(4)
+        environment = own_environment(tmp_path, RAY_AUTH_TOKEN="0" * 64)
+        said = refusal(tmp_path, environment, "--cluster", address)
+        assert said.startswith("Whoever reaches this Ray cluster can run anything on it, since it asks for no token")
+        with training_on(tmp_path, nodes, "--cluster", address, "--actors", "1", "--steps", str(FEW)) as run:
+            run.release()
+            assert run.wait() == 0, run.said
+
+
+def other_emulator(folder: Path) -> str:
+    """A place for PYTHONPATH in which another version of ale-py seems to be installed."""
+    facts = folder / "ale_py-0.0.1.dist-info" / "METADATA"
+    facts.parent.mkdir(parents=True)
+    facts.write_text("Metadata-Version: 2.1\nName: ale-py\nVersion: 0.0.1\n")
+    return str(folder)
+
+
+def other_version(folder: Path) -> str:
+    """The same of dpsr_apex itself, all of it."""
+    shutil.copytree(ROOT / "dpsr_apex", folder / "dpsr_apex", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "dpsr_apex" / "__init__.py").write_text('"""Another one."""\n\n__version__ = "0.0.1"\n')
+    return str(folder)
+
+
+@contextmanager
+def hidden_node(nodes: Nodes, address: str, folder: Path) -> Iterator[None]:
+    """A node that has a folder of its own where others have this one."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        pytest.skip("a machine with folders of its own is made with `unshare --mount`, which is not allowed here")
+    folder.mkdir()
+    ray = Path(sys.executable).with_name("ray")
+    start = (
+        f"{ray} start --address={address} --num-cpus=4 --dashboard-agent-listen-port=0 --disable-usage-stats --block"
+    )
+    node = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {folder} && exec {start}"],
+        env=nodes.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        node.terminate()
+        node.wait(PATIENCE)
+
+
+@pytest.mark.slow
+def test_nodes_that_cannot_take_part_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    with cluster(tmp_path) as nodes:
+        nodes.add(4, **{NODE: "head"})
+        nodes.add(4, **{NODE: "emulator", "PYTHONPATH": other_emulator(tmp_path / "emulator")})
+        address = nodes.add(4, **{NODE: "version", "PYTHONPATH": other_version(tmp_path / "version")})
+        with (
+            hidden_node(nodes, address, tmp_path / "run"),
+            training_on(tmp_path, nodes, "--cluster", address, "--actors", "2", "--steps", str(FEW)) as run,
+        ):
+            run.await_words("is not used: it has ale-py 0.0.1 and this run has .*: install the same version")
+            run.await_words("is not used: it has dpsr_apex 0.0.1 .* and this run has .*: install the same version")
+            run.await_words(
+                f"is not used: it does not see {tmp_path}/run: put the run directory where all nodes see it"
+            )
+            run.await_words(r"Waiting for room: .* The cluster has 4 CPUs \(0 free\)")
+            assert run.nodes_of("actor") | run.nodes_of("learner") == {"head"}
+            run.release()
+            assert run.wait() == 0, run.said
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_the_replay_moves_to_another_node_and_all_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    with cluster(tmp_path) as nodes:
+        nodes.add(0, **{NODE: "head"})
+        nodes.add(3, **{NODE: "1"})
+        address = nodes.add(3, **{NODE: "2"})
+        with training_on(tmp_path, nodes, "--cluster", address, "--actors", "3", "--steps", str(STEPS)) as run:
+            run.await_actors(3)
+            eventually(lambda: last_saved(run.directory) > 0)
+            (home,) = run.nodes_of("replay")
+            for process in run.processes():
+                if process.node == home:
+                    os.kill(process.pid, signal.SIGKILL)
+            nodes.remove(int(home), suddenly=True)
+            run.await_words(r"replay was lost")
+            run.await_words(r"actor-\d makes room for the replay")
+            nodes.add(3, **{NODE: "3"})
+            run.await_actors(3)
+            saved = last_saved(run.directory)
+            assert run.end(signal.SIGKILL) == -signal.SIGKILL
+            eventually(lambda: not run.processes())
+            assert last_saved(run.directory) > saved, "the replay had the time to save"
+
+        resume: list[str | Path] = [COMMAND, "resume", run.directory.path, "--cluster", address]
+        run.release()
+        again = Started(tmp_path / "again", resume, tmp_path, nodes.environment)
+        assert again.wait() == 0, again.said
+    assert_counters_add_up(run.directory, STEPS)
+    assert read_metrics(run.directory.evaluations)[-1]["t"] == STEPS
