@@ -47,7 +47,6 @@ TOOLS = {
     "ssh": 'cd "$HOME"; shift; exec bash -c "$*"',
     "scp": 'test "$1" = -pq; cp -p "$2" "$HOME/${3#*:}"',
     "srun": SRUN,
-    "scontrol": 'test "$1 $2" = "show hostnames"; tr , "\\n" <<<"$3"',
 }
 
 
