@@ -168,7 +168,7 @@ def free_job_id() -> str:
 # What each process does is one file here, which says how it ends: for what is about the job alone.
 
 ROLE = """
-test "$1" != replay || trap 'echo replay-saves >>commands; touch over' TERM
+test "$1" != replay || trap 'echo replay-saves >>commands; test -e slowly || touch over' TERM
 echo "$*" >>commands
 if [ -e "$1.code" ]; then
     until [ -e all-began ] || [ "$(cut -d " " -f 1 commands | sort -u | wc -l)" -eq 4 ]; do sleep 0.05; done
@@ -202,6 +202,19 @@ def test_a_job_ends_when_what_it_needs_is_refused_or_fails_too_often(
         assert job.wait() == code, job.said
     assert begun(pretended, role) == starts
     assert ("replay-saves" in (pretended / "commands").read_text()) == (role != "replay")
+
+
+def test_a_replay_is_told_once_to_end_however_often_its_job_is(kitchen: Path, pretended: Path) -> None:
+    (pretended / "slowly").touch()
+    commands = pretended / "commands"
+    with batch_job(kitchen, pretended) as job:
+        eventually(lambda: commands.exists() and begun(pretended, "replay"))
+        job.process.terminate()
+        eventually(lambda: "replay-saves" in commands.read_text())
+        job.process.terminate()
+        (pretended / "over").touch()
+        assert job.wait() == 128 + signal.SIGTERM, job.said
+    assert commands.read_text().count("replay-saves") == 1
 
 
 def test_only_the_learner_gets_the_gpu(kitchen: Path, pretended: Path) -> None:

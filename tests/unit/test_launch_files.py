@@ -181,7 +181,7 @@ def test_every_node_is_started_with_the_token(commands: str) -> None:
 @pytest.mark.parametrize("name", ["ray.md", "ray_cluster.yaml"])
 def test_what_is_typed_on_the_head_through_ray_can_be_typed(name: str) -> None:
     (typed,) = re.findall(r"ray exec launch/ray_cluster.yaml '([^']+)'", (LAUNCH / name).read_text())
-    mode, program, *words = shlex.split(re.sub(r"\\\n#", "", typed))
+    mode, program, *words = shlex.split(re.sub(r"\\\n#?", "", typed))
     assert (mode, program) == ("RAY_AUTH_MODE=token", "~/dpsr_apex/bin/dpsr-apex")
     given = parser().parse_args(words)
     load_config(given.config)
