@@ -95,7 +95,7 @@ def _ensure_listening(address: str) -> None:
 
 def _why_unreachable(address: str, error: str) -> str:
     where = "on this machine" if address == "auto" else f"at {address}"
-    first = error.strip().partition("\n")[0]
+    first = error.strip().partition("\n")[0].partition(". ")[0]
     return (
         f"There is no Ray cluster {where} that lets this machine in ({first}). Start one by `ray start --head`, have "
         "this machine join it by `ray start --address HOST:6379`, and have the same token on both (docs/cluster.md)"
