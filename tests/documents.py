@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "launch").glob("*.md")),
+)
 RUN = "<!-- run -->"  # on the line before a block: its commands are cheap, and a test types them
 
 _SUFFIXES = {"python": ".py", "toml": ".toml"}

@@ -131,8 +131,8 @@ def _evaluator(given: argparse.Namespace) -> int:
 
     if given.connect is None and given.find is None:
         given.find = given.run_dir
-    run = RunDirectory.open(given.run_dir)
     head = _find_head(given)
+    run = RunDirectory.open(given.run_dir)  # not before: a head that is waited for may still have to make it
 
     from dpsr_apex.processes.evaluator import run_evaluator
 

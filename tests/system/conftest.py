@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.kitchen import set_up_kitchen
+
 pytest.register_assert_rewrite("tests.system.runs")
 
 
@@ -22,3 +24,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield path
     finally:
         subprocess.run(["umount", path], check=True)
+
+
+@pytest.fixture
+def kitchen(tmp_path: Path) -> Path:
+    return set_up_kitchen(tmp_path / "kitchen")

@@ -80,6 +80,31 @@ class Process(NamedTuple):
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def processes_with(mark: str) -> list[Process]:
+    """All that are alive and have this word, `NAME=VALUE`, in their environment."""
+    return [found for path in Path("/proc").iterdir() if path.name.isdecimal() and (found := _find(path, mark))]
+
+
+def _find(path: Path, mark: str) -> Process | None:
+    """The process, if it has that mark; one that is dead and not yet buried has no environment."""
+    try:
+        if mark.encode() not in (path / "environ").read_bytes().split(b"\0"):
+            return None
+        words = (path / "cmdline").read_text().rstrip("\0").split("\0")
+        state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    return None if state in "ZX" else Process(int(path.name), int(parent), words)
+
+
+def kill_all_with(mark: str) -> None:
+    """End all of them at once."""
+    while processes := processes_with(mark):
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
 class Run:
     """One life of a supervisor, and the run directory that it works in."""
 
@@ -123,7 +148,7 @@ class Run:
 
     def processes(self) -> list[Process]:
         """All that are alive, the supervisor included."""
-        return [found for path in Path("/proc").iterdir() if path.name.isdecimal() and (found := self._find(path))]
+        return processes_with(self._mark)
 
     def child(self, name: str) -> Process | None:
         """The present life of a child; None while it has none."""
@@ -195,23 +220,8 @@ class Run:
 
     def kill_all(self) -> None:
         """End everything at once."""
-        while processes := self.processes():
-            for process in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
-            self.process.poll()
+        kill_all_with(self._mark)
         self.process.wait()
-
-    def _find(self, path: Path) -> Process | None:
-        """A process of this run; one that is dead and not yet buried has no environment."""
-        try:
-            if self._mark.encode() not in (path / "environ").read_bytes().split(b"\0"):
-                return None
-            words = (path / "cmdline").read_text().rstrip("\0").split("\0")
-            state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            return None
-        return None if state in "ZX" else Process(int(path.name), int(parent), words)
 
 
 @contextmanager

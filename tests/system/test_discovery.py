@@ -77,3 +77,8 @@ def test_machines_that_share_a_folder_train_together_and_find_a_head_that_moves(
     assert_counters_add_up(run, STEPS)
     assert read_metrics(run.evaluations)[-1]["t"] == STEPS
     assert not run.connection.exists()
+
+
+def test_an_evaluator_waits_for_a_head_that_has_not_made_the_folder_yet(tmp_path: Path) -> None:
+    with started(tmp_path / "log", "evaluator", tmp_path / "run") as evaluator:
+        evaluator.await_words(f"waiting for a head to be published in {tmp_path / 'run'}")

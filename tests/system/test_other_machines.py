@@ -45,12 +45,11 @@ from dpsr_apex.wire.messages import (
 )
 from dpsr_apex.wire.sockets import BindError, Server, make_keypair, wait
 from tests.system.gated import STEP_SECONDS
+from tests.system.kitchen import LAUNCH, environment
 from tests.system.machines import Machine, living_on, machines
 from tests.system.members import SETTINGS, Head, Member, Started, serving, started
 from tests.system.runs import PATIENCE, assert_counters_add_up, eventually
 
-ROOT = Path(__file__).parents[2]
-LAUNCH = ROOT / "launch"
 SCRIPTS = sorted(LAUNCH.glob("*.sh"))
 STEPS = 3_000  # more than a minute for two actors at walking pace
 SMALL = (
@@ -398,31 +397,6 @@ def test_the_learner_may_be_on_another_machine_than_the_replay(
 def test_a_recipe_is_one(script: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True)
     assert os.access(script, os.X_OK)
-
-
-@pytest.fixture
-def kitchen(tmp_path: Path) -> Path:
-    """A copy of the recipes with all that they need, where `make install` has nothing to do, and ssh stays here."""
-    place = tmp_path / "kitchen"
-    shutil.copytree(LAUNCH, place / "launch")
-    for name in ("configs", "dpsr_apex"):
-        (place / name).symlink_to(ROOT / name)
-    (place / ".venv").symlink_to(sys.prefix)
-    tools = {
-        "make": 'test "$*" = "--silent install"',
-        "ssh": 'cd "$HOME"; shift; exec bash -c "$*"',
-        "scp": 'test "$1" = -pq; cp -p "$2" "$HOME/${3#*:}"',
-    }
-    for name, script in tools.items():
-        tool = place / "tools" / name
-        tool.parent.mkdir(exist_ok=True)
-        tool.write_text(f"#!/usr/bin/env bash\nset -eu\n{script}\n")
-        tool.chmod(0o755)
-    return place
-
-
-def environment(kitchen: Path, **more: str) -> dict[str, str]:
-    return os.environ | {"PATH": f"{kitchen / 'tools'}:{os.environ['PATH']}", "HOME": str(kitchen.parent), **more}
 
 
 def test_the_recipe_for_this_machine_trains_with_many_processes(kitchen: Path, tmp_path: Path) -> None:
