@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,14 @@ from dpsr_apex.cli.arguments import Commands, add_bind, add_command, add_lifelin
 
 if TYPE_CHECKING:
     from dpsr_apex.processes.discovery import Whereabouts
+    from dpsr_apex.run.run_directory import RunDirectory
 
 LEAVE_SECONDS = 9.0  # for a process whose supervisor is gone to leave
 WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
+
+FORMER_HELP = (
+    "how long a former life of it may still hold its lock, in seconds (default: 15; NFS holds it for up to 90)"
+)
 
 ACTOR_EXAMPLES = """examples:
   dpsr-apex actor --connect head.example:5555 --key client.key
@@ -54,7 +60,7 @@ def _add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="where the run is, or goes")
     add_bind(replay, "where to listen; beyond this machine with keys (default: a free port of this machine)")
     replay.add_argument("--resume", action="store_true", help="continue if --run-dir already holds this very run")
-    replay.add_argument("--former-seconds", type=positive, help=argparse.SUPPRESS)
+    replay.add_argument("--former-seconds", type=positive, metavar="N", help=FORMER_HELP)
     add_lifeline(replay)
     replay.set_defaults(command=_replay)
 
@@ -87,6 +93,8 @@ def _add_connect(command: argparse.ArgumentParser, *, required: bool = True) -> 
 
 def _actor(given: argparse.Namespace) -> int:
     head = _find_head(given)
+    if head is None:
+        return _say_finished(given.find)
 
     from dpsr_apex.processes.actor import run_actor
 
@@ -110,6 +118,8 @@ def _replay(given: argparse.Namespace) -> int:
     if given.resume and not RunDirectory.is_free(given.run_dir):
         run = RunDirectory.open(given.run_dir)
         ensure_same(config, run.config)
+        if _is_finished(run):
+            return _say_finished(run.path)
     else:
         run = RunDirectory.create(given.run_dir)
         write_config(config, run)
@@ -118,6 +128,8 @@ def _replay(given: argparse.Namespace) -> int:
 
 def _learner(given: argparse.Namespace) -> int:
     head = _find_head(given)
+    if head is None:
+        return _say_finished(given.find)
 
     from dpsr_apex.processes.learner import run_learner
     from dpsr_apex.wire.addresses import parse_address
@@ -132,6 +144,8 @@ def _evaluator(given: argparse.Namespace) -> int:
     if given.connect is None and given.find is None:
         given.find = given.run_dir
     head = _find_head(given)
+    if head is None:
+        return _say_finished(given.find)
     run = RunDirectory.open(given.run_dir)  # not before: a head that is waited for may still have to make it
 
     from dpsr_apex.processes.evaluator import run_evaluator
@@ -139,7 +153,8 @@ def _evaluator(given: argparse.Namespace) -> int:
     return run_evaluator(run, head)
 
 
-def _find_head(given: argparse.Namespace) -> Whereabouts:
+def _find_head(given: argparse.Namespace) -> Whereabouts | None:
+    """None for a run that is finished: nobody is needed there any more."""
     begin_process(given, LEAVE_SECONDS)
     return _looked_up(given.find, given.key) if given.find else _named(given.connect, given.key)
 
@@ -157,13 +172,26 @@ def _named(connect: str, key: Path | None) -> Whereabouts:
     return Whereabouts(Address(endpoint, load_client_keys(key) if key else None))
 
 
-def _looked_up(folder: Path, key: Path | None) -> Whereabouts:
+def _looked_up(folder: Path, key: Path | None) -> Whereabouts | None:
     from dpsr_apex.processes.discovery import FileBoard, wait_for_head
     from dpsr_apex.processes.link import PATIENCE_SECONDS, ReplayLost
     from dpsr_apex.run.run_directory import RunDirectory
 
     run = RunDirectory(folder)
-    found = wait_for_head(FileBoard(run.connection), key or run.client_key, PATIENCE_SECONDS)
-    if found is None:
+    found = wait_for_head(FileBoard(run.connection), key or run.client_key, PATIENCE_SECONDS, lambda: _is_finished(run))
+    if found is None and not _is_finished(run):
         raise ReplayLost(f"No head was published in {folder} within {PATIENCE_SECONDS:.0f} s. Is a run going on there?")
     return found
+
+
+def _is_finished(run: RunDirectory) -> bool:
+    """Whether its last checkpoint is there."""
+    from dpsr_apex.config_files import load_config
+    from dpsr_apex.run.checkpoint import has_checkpoint
+
+    return run.config.is_file() and has_checkpoint(run.checkpoints, load_config(run.config).run.total_steps)
+
+
+def _say_finished(path: Path) -> int:
+    sys.stdout.write(f"{path} is finished\n")
+    return 0

@@ -154,13 +154,15 @@ def find_head(board: Board, key: Path) -> Found | None:
     return Found(Address(notice.endpoint, keys), notice.incarnation)
 
 
-def wait_for_head(board: Board, key: Path, seconds: float) -> Whereabouts | None:
-    """Where the head on this board is, as soon as there is one; None when there is none in time."""
+def wait_for_head(
+    board: Board, key: Path, seconds: float, is_over: Callable[[], bool] = lambda: False
+) -> Whereabouts | None:
+    """Where the head on this board is, as soon as there is one; None when there is none in time, or all is over."""
     began = time.monotonic()
     told = False
     while (found := find_head(board, key)) is None:
         waited = time.monotonic() - began
-        if waited > seconds:
+        if waited > seconds or is_over():
             return None
         if waited > SILENCE_SECONDS and not told:
             log.info("waiting for a head to be published in %s", board)

@@ -294,6 +294,9 @@ class ReplayService:
         predecessor = self.sessions.at(sender)
         if predecessor and predecessor.key != key:
             self._end(predecessor, f"is {join.name} now")
+        namesake = self.sessions.named(join.name)
+        if namesake and self.sessions.gives_way(namesake, join, now):
+            self._end(namesake, "gives way to its next life")
         known = self.sessions.of(key)
         if known and known.address != sender:  # what was on its way to it may be lost
             self.flow.actor_moved(known)

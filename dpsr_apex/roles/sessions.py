@@ -135,6 +135,11 @@ class Sessions:
             self.learner = None
         self._ended[session.role] = max(session.heard, self._ended.get(session.role, session.heard))
 
+    def gives_way(self, namesake: Session, join: Join, now: float) -> bool:
+        """Whether this is another process of that name and role, which the former one's silence shows to be its next."""
+        is_next = namesake.role == join.role and namesake.incarnation != join.incarnation
+        return is_next and now - namesake.heard > SILENCE
+
     def silent(self, now: float) -> list[Session]:
         """Those not heard from for longer than the lease; to be asked often.
 
@@ -152,6 +157,8 @@ class Sessions:
     def _conflict(self, join: Join, now: float) -> str:
         """What a process that is in the run has against this one."""
         namesake, learner = self._by_name.get(join.name), self.learner
+        if namesake and self.gives_way(namesake, join, now):
+            return ""
         if namesake and (namesake.incarnation, namesake.role) != (join.incarnation, join.role):
             ago = f"{now - namesake.heard:.1f} s ago"
             return f"the name {join.name} is taken by a process heard from {ago}: choose another --name"

@@ -182,6 +182,22 @@ def indices(replay: ReplayService) -> dict[str, int]:
     return {actor.name: actor.index for actor in replay.sessions.actors}
 
 
+@pytest.mark.parametrize("name", ["actor-0", "learner-0"])
+def test_one_that_is_silent_gives_way_to_its_next_life_at_once(name: str) -> None:
+    replay = service()
+    enter(replay, "actor-0", "learner-0")
+    role = name.split("-")[0]
+    soon, later = sessions.SILENCE - 0.1, sessions.SILENCE + 0.1
+    assert only(replay.handle(b"next", join(name, role, incarnation=2), soon), Refused), "it may be slow"
+    replay.handle(b"actor-0", Heartbeat(0), later)
+    replay.handle(b"learner-0", Heartbeat(0), later)
+    assert only(replay.handle(b"next", join(name, role, incarnation=2), later + soon), Refused), "it is alive"
+    welcome = only(replay.handle(b"next", join(name, role, incarnation=2), 2 * later), Welcome)[0]
+    assert welcome.place == (0 if role == "actor" else -1)
+    former = replay.handle(name.encode(), Heartbeat(0), 2 * later)
+    assert only(former, Stranger), "should the former one be alive after all, it is not in the run"
+
+
 def test_actors_get_the_smallest_free_index() -> None:
     replay = service()
     enter(replay, "actor-a", "actor-b", "actor-c", "learner-0")
