@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 LEAVE_SECONDS = 9.0  # for a process whose supervisor is gone to leave
 WRITE_SECONDS = 300.0  # for the replay, whose last checkpoint may be large
 
-FORMER_HELP = (
-    "how long a former life of it may still hold its lock, in seconds (default: 15; NFS holds it for up to 90)"
-)
+NOBODY = "tcp://127.0.0.1:9"  # an address without a server
+
+FORMER_HELP = "seconds that a former life of it may still hold its lock (default: 15; NFS holds it for up to 90)"
 
 ACTOR_EXAMPLES = """examples:
   dpsr-apex actor --connect head.example:5555 --key client.key
@@ -144,13 +144,13 @@ def _evaluator(given: argparse.Namespace) -> int:
     if given.connect is None and given.find is None:
         given.find = given.run_dir
     head = _find_head(given)
-    if head is None:
-        return _say_finished(given.find)
     run = RunDirectory.open(given.run_dir)  # not before: a head that is waited for may still have to make it
 
+    from dpsr_apex.processes.discovery import Address, Whereabouts
     from dpsr_apex.processes.evaluator import run_evaluator
 
-    return run_evaluator(run, head)
+    # Of a run that is finished the last weights may still have to be played with, and for that no head is needed.
+    return run_evaluator(run, head or Whereabouts(Address(NOBODY, None)))
 
 
 def _find_head(given: argparse.Namespace) -> Whereabouts | None:

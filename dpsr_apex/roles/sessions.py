@@ -136,7 +136,7 @@ class Sessions:
         self._ended[session.role] = max(session.heard, self._ended.get(session.role, session.heard))
 
     def gives_way(self, namesake: Session, join: Join, now: float) -> bool:
-        """Whether this is another process of that name and role, which the former one's silence shows to be its next."""
+        """Whether this is another process of that name and role: its next life, as its silence shows."""
         is_next = namesake.role == join.role and namesake.incarnation != join.incarnation
         return is_next and now - namesake.heard > SILENCE
 

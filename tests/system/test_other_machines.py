@@ -227,6 +227,13 @@ def test_a_run_can_be_put_together_by_hand(gate: Path, tmp_path: Path, stack: Ex
     assert not run.connection.exists()
     assert_books_agree(assert_counters_add_up(run, STEPS), nameless.said, named.said)
 
+    replay_again = ("replay", config, "--run-dir", run.path, "--resume")
+    for words in (replay_again, ("learner", "--find", run.path), ("actor", "--find", run.path)):
+        ended = dpsr_apex(*words, cwd=tmp_path)
+        assert (ended.returncode, ended.stdout) == (0, f"{run.path} is finished\n")
+    assert dpsr_apex("evaluator", run.path, cwd=tmp_path).returncode == 0
+    assert len(read_metrics(run.evaluations)) == 1, "it was evaluated already"
+
 
 class Books(NamedTuple):
     """What an actor says of its transitions when it leaves."""
