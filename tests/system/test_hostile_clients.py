@@ -370,9 +370,8 @@ def test_a_name_is_free_again_when_its_owner_has_been_silent_for_too_long(hasty:
     )
     assert isinstance(first.say(Heartbeat(0))[0], Alive)
     eventually(lambda: isinstance(second.say(join)[0], Welcome))
-    assert hasty.traffic()["expired_leases"] == 1
     assert first.say(Heartbeat(0)) == [Stranger()]
-    assert re.search(r"twin was silent for \d+\.\d s and counts as gone", hasty.said)
+    assert "twin gives way to its next life" in hasty.said
 
 
 def test_an_answer_to_a_round_that_has_expired_is_counted_and_dropped(hasty: Head, stack: ExitStack) -> None:
