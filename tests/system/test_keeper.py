@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dpsr_apex.cluster import fitness
 from dpsr_apex.cluster.fitness import Probe, look_around
 from dpsr_apex.cluster.keeper import Keeper, Origin, Outcome, Place, Unfit
 from dpsr_apex.processes.discovery import MemoryBoard, Notice
@@ -90,7 +91,10 @@ def moved(board: MemoryBoard, before: Notice) -> bool:
     return now is not None and now.incarnation != before.incarnation
 
 
-def test_nothing_is_started_where_the_run_is_not_seen(origin: Origin, pool: ThreadPoolExecutor) -> None:
+def test_nothing_is_started_where_the_run_is_not_seen(
+    origin: Origin, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitness, "SHARE_SECONDS", 0.0)
     with suppress(OSError):
         (origin.run / f".shared-{origin.word}").rmdir()
     kept = Kept(pool, origin, MemoryBoard(), "replay", "--run-dir", str(origin.run))

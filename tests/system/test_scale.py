@@ -38,6 +38,7 @@ def await_actors(run: Run, *names: str) -> None:
     run.await_stats(lambda stats: sorted(actor["name"] for actor in stats["actors"]) == sorted(names))
 
 
+@pytest.mark.slow
 def test_actors_come_and_go_as_planned_and_the_plan_outlives_the_replay(tmp_path: Path) -> None:
     with training(tmp_path / "run", "learner.steps_per_update=16", steps=STEPS) as run:
         run.await_all()
