@@ -25,7 +25,7 @@ from dpsr_apex.cluster.connection import wants_token
 from dpsr_apex.cluster.fitness import NodeFacts, Probe, look_around, why_unfit
 from dpsr_apex.cluster.keeper import Origin, Place, Unfit
 from dpsr_apex.cluster.life import PlacedKeeper, RayLife
-from dpsr_apex.processes.discovery import Address, Whereabouts, find_head
+from dpsr_apex.processes.discovery import Address, Whereabouts, follow_head
 from dpsr_apex.run.lives import Life, Task
 from dpsr_apex.run.run_directory import RunDirectory
 from dpsr_apex.wire.keys import make_keys
@@ -97,9 +97,7 @@ class RayCluster:
 
     def find_head(self) -> Whereabouts | None:
         """Where the replay is, by the board."""
-        key = self.run.client_key
-        found = find_head(self.board, key)
-        return Whereabouts(found.address, lambda: find_head(self.board, key)) if found else None
+        return follow_head(self.board, self.run.client_key)
 
     def invitation(self, head: Address) -> str:
         """For machines that see the run directory."""

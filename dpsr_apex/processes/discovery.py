@@ -154,13 +154,23 @@ def find_head(board: Board, key: Path) -> Found | None:
     return Found(Address(notice.endpoint, keys), notice.incarnation)
 
 
+def follow_head(board: Board, key: Path) -> Whereabouts | None:
+    """The same, to be looked up again and again."""
+    found = find_head(board, key)
+    if found is None:
+        return None
+    head = Whereabouts(found.address, lambda: find_head(board, key))
+    head.look_again()
+    return head
+
+
 def wait_for_head(
     board: Board, key: Path, seconds: float, is_over: Callable[[], bool] = lambda: False
 ) -> Whereabouts | None:
     """Where the head on this board is, as soon as there is one; None when there is none in time, or all is over."""
     began = time.monotonic()
     told = False
-    while (found := find_head(board, key)) is None:
+    while (head := follow_head(board, key)) is None:
         waited = time.monotonic() - began
         if waited > seconds or is_over():
             return None
@@ -168,6 +178,4 @@ def wait_for_head(
             log.info("waiting for a head to be published in %s", board)
             told = True
         time.sleep(LOOK_SECONDS)
-    whereabouts = Whereabouts(found.address, lambda: find_head(board, key))
-    whereabouts.look_again()
-    return whereabouts
+    return head
