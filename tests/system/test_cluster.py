@@ -84,11 +84,16 @@ class ClusterRun(Started):
         """The nodes that processes of this role are on."""
         return {process.node for process in self.processes(role)}
 
-    def actors(self) -> dict[str, dict[str, Any]]:
-        """What the replay says of the actors that are in the run, by name."""
+    def stats(self) -> dict[str, Any]:
+        """How things are, from the replay itself."""
         answer = ask(address_of(self.directory), StatsRequest(), 2.0)
         assert isinstance(answer, Stats)
-        return {actor["name"]: actor for actor in json.loads(answer.facts)["actors"]}
+        facts: dict[str, Any] = json.loads(answer.facts)
+        return facts
+
+    def actors(self) -> dict[str, dict[str, Any]]:
+        """What it says of the actors that are in the run, by name."""
+        return {actor["name"]: actor for actor in self.stats()["actors"]}
 
     def await_actors(self, count: int) -> dict[str, dict[str, Any]]:
         """The same, when there are so many and each of them has sent something."""
@@ -305,6 +310,12 @@ def test_the_replay_moves_to_another_node_and_all_end_with_the_process_that_star
             run.await_words(r"replay was lost")
             run.await_words(r"actor-\d makes room for the replay")
             nodes.add(3, "3")
+            run.await_actors(3)
+
+            nodes.add(3, "4")
+            (home,), era = run.nodes_of("replay"), run.stats()["era"]
+            nodes.remove(int(home))  # in order: its replay saves, and sends home also those that are elsewhere
+            eventually(lambda: run.stats()["era"] != era)
             run.await_actors(3)
             saved = last_saved(run.directory)
             assert run.end(signal.SIGKILL) == -signal.SIGKILL

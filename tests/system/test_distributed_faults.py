@@ -260,6 +260,7 @@ def assert_bounded(run: Run, before: dict[str, int]) -> None:
     assert max(grown.values()) < MOST_GROWTH, grown
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_everybody_waits_for_a_learner_that_stands_still_and_goes_on_with_it(tmp_path: Path) -> None:
     with training(tmp_path / "run", steps=STEPS) as run:

@@ -87,6 +87,7 @@ def test_an_experiment_killed_in_the_middle_ends_with_the_results_of_one_that_wa
     assert (killed.path / "report" / "index.html").is_file()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_ctrl_c_saves_the_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
     source = tmp_path / "small.toml"

@@ -134,6 +134,7 @@ def test_a_job_whose_time_is_over_saves_and_the_next_one_goes_on(kitchen: Path, 
     assert_finished(run)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_job_on_ray_saves_when_its_time_is_over_and_the_next_one_goes_on(kitchen: Path, config: Path) -> None:
     pytest.importorskip("ray", reason="Ray is an extra")

@@ -234,6 +234,7 @@ def test_a_run_that_is_killed_continues_from_its_last_checkpoint_to_the_same_end
     assert outcome(path) == finish(load_config("cartpole", overrides=overrides), tmp_path / "whole")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_cartpole_is_learnt(tmp_path: Path) -> None:
     config = load_config("cartpole", overrides=["run.threads=1", "learner.device=cpu"])
