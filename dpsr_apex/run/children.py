@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dpsr_apex.run.lives import Ended, Life, LifeHere, Task
 
@@ -25,7 +25,7 @@ class Child:
     begin: Callable[[Task], Life] = LifeHere  # where it lives
     life: Life | None = None
     former: Life | None = None  # the one before, whose place may be kept for the next
-    started: float = field(default=0.0)
+    started: float = 0.0
     deaths: int = 0  # in a row
     losses: int = 0  # of the place where it was, in a row: these are not its own fault
     start_at: float | None = 0.0  # when to start it (again); None: it runs, or is given up
@@ -58,7 +58,7 @@ class Child:
     @property
     def waits_for_place(self) -> bool:
         """Whether it would live if there were room."""
-        return self.life is not None and not self.life.has_place
+        return self.life is not None and not self.life.has_place and self.ended is None
 
     @property
     def is_done(self) -> bool:

@@ -333,10 +333,10 @@ class Supervisor:
         self._send_home(others, END_SECONDS - (time.monotonic() - began))
         self._wait_until_ended([self._replay], WRITE_SECONDS)
         last = self._replay.last_words()
+        self._replay.kill()
         if self._replay.died:  # its last checkpoint may not be there
             cause = self._replay.bury(time.monotonic()).cause
             self._view.note(f"replay {cause}; its last words ({self._replay.task.log}):\n{last}")
-        self._replay.kill()
 
     def _send_home(self, children: list[Child], seconds: float) -> None:
         """They were told to leave by the replay; who has not is told again, and killed after so many seconds."""

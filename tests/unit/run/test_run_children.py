@@ -101,6 +101,8 @@ def test_one_that_waits_for_a_place_is_not_dead() -> None:
     played.child.start()
     played.life.has_place = False
     assert (played.child.waits_for_place, played.child.has_place, played.child.runs) == (True, False, True)
+    played.life.ended = Ended(0, "had not begun", 0.0)
+    assert not played.child.waits_for_place, "it was told not to wait any longer"
 
 
 def test_one_that_stands_back_has_not_died() -> None:
