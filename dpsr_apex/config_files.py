@@ -1,7 +1,7 @@
-"""TOML files in, a checked `Config` out, and back: the only room that knows where configurations are kept.
+"""Read TOML files into a validated `Config`, and write it back; the only module that reads the shipped configs.
 
-Layers, a later one wins: the defaults of the dataclasses, a base (`configs/base/`), the file's own tables, a parameter
-set (the file's `[sets.NAME]`, or one of `configs/sets.toml`), and overrides from the command line.
+Later layers override earlier ones: the defaults of the dataclasses, a base (`configs/base/`), the file's own tables, a
+parameter set (the file's `[sets.NAME]`, or one of `configs/sets.toml`), and overrides from the command line.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
 from dpsr_apex.config import (
-    KINDS,
     SECTIONS,
+    SETTINGS,
     Config,
     ConfigError,
     Fault,
@@ -27,14 +28,14 @@ from dpsr_apex.config import (
     is_number,
     settings,
 )
-from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.schedules import Schedule, constant
 
 Option = TypeVar("Option")
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """Settings by dotted key, with where they were written."""
+    """Settings by dotted key, with their origin."""
 
     values: dict[str, Any]
     origin: str
@@ -48,11 +49,11 @@ def load_config(
     overrides: Sequence[str] = (),
     tables: Mapping[str, Any] | None = None,
 ) -> Config:
-    """The checked configuration of `source`: a TOML file, or the name of a shipped one ("cartpole", "atari/breakout").
+    """Return the validated config of `source`: a TOML file, or the name of a shipped config such as "atari/breakout".
 
-    `base` and `params` win over the file's own keys of these names. An override is "dotted.key=value", its value
-    written as in TOML, where a bare word is text. `tables` are trees of settings, by where they were written, that win
-    over the file but not over the overrides. Raises a ConfigError for whatever cannot be run.
+    `base` and `params` override the file's own keys of these names. An override is "dotted.key=value" with the value
+    in TOML syntax, except that a bare word is a string. `tables` are trees of settings, by origin, that override the
+    file and are overridden by the overrides. Raise ConfigError if the config is invalid.
     """
     path = find_file(source, shipped_configs())
     more = [_layer(table, origin) for origin, table in (tables or {}).items()]
@@ -60,7 +61,7 @@ def load_config(
 
 
 def parse_config(text: str, origin: str) -> Config:
-    """The checked configuration that `dump_config` wrote as `text`, which came from `origin`."""
+    """Return the validated config that `dump_config` wrote as `text`; `origin` appears in error messages."""
     try:
         table = tomllib.loads(text)
     except ValueError as error:
@@ -84,8 +85,8 @@ def _load(table: dict[str, Any], path: Path, base: str | None, params: str | Non
 
 
 def dump_config(config: Config) -> str:
-    """The whole configuration as TOML; `load_config` of it gives an equal one. A setting of None is left out."""
-    lines = ["# Every setting of one run: `dpsr-apex train` runs this file as it is."]
+    """Return the whole config as TOML; `load_config` of it returns an equal one. A setting of None is omitted."""
+    lines = ["# Every setting of one run; `dpsr-apex train` accepts this file."]
     section = ""
     for key, value in settings(config).items():
         table, name = key.split(".")
@@ -98,7 +99,7 @@ def dump_config(config: Config) -> str:
 
 
 def ensure_same(config: Config, kept: Path) -> None:
-    """Refuse a run whose config is not the one that was kept of it; how many actors it has may have changed since."""
+    """Raise ConfigError if the config differs from the one saved in `kept`; the number of actors may differ."""
     there, here = settings(load_config(kept)), settings(config)
     changeable = {"system.actors"} if there["system.actors"] and here["system.actors"] != 0 else set()
     differing = [f"{key} = {there[key]!r}" for key in there.keys() - changeable if there[key] != here[key]]
@@ -107,31 +108,35 @@ def ensure_same(config: Config, kept: Path) -> None:
         raise ConfigError(f"{kept.parent} holds another run, with {found}; use `dpsr-apex resume {kept.parent}`")
 
 
-def shipped_configs() -> dict[str, Path]:
-    """The configurations that come with the package, by name."""
+@cache
+def shipped_configs() -> Mapping[str, Path]:
+    """Return the paths of the configs that are part of the package, by name."""
     paths = {path.relative_to(_root()).with_suffix("").as_posix(): path for path in sorted(_root().rglob("*.toml"))}
     return {
         name: path for name, path in paths.items() if name != "sets" and not name.startswith(("base/", "experiments/"))
     }
 
 
-def shipped_experiments() -> dict[str, Path]:
-    """The experiments that come with the package, by name."""
+@cache
+def shipped_experiments() -> Mapping[str, Path]:
+    """Return the paths of the experiments that are part of the package, by name."""
     return {path.stem: path for path in sorted((_root() / "experiments").glob("*.toml"))}
 
 
+@cache
 def _root() -> Path:
     package = Path(__file__).parent
     in_wheel = package / "configs"
     return in_wheel if in_wheel.is_dir() else package.parent / "configs"
 
 
-def _bases() -> dict[str, Path]:
+@cache
+def _bases() -> Mapping[str, Path]:
     return {path.stem: path for path in sorted((_root() / "base").glob("*.toml"))}
 
 
 def find_file(source: str | Path, shipped: Mapping[str, Path]) -> Path:
-    """The file that `source` is the path of, or else the shipped one of that name."""
+    """Return the file at the path `source`, or else the shipped one of that name."""
     name = str(source).removesuffix(".toml")
     if Path(source).is_file():
         return Path(source)
@@ -142,7 +147,7 @@ def find_file(source: str | Path, shipped: Mapping[str, Path]) -> Path:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What is in a TOML file; a ConfigError says why it cannot be had."""
+    """Return the content of a TOML file; raise ConfigError with the reason if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -152,20 +157,27 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _sets(table: Mapping[str, Any], path: Path) -> dict[str, _Layer]:
-    """Every parameter set that the file at `path` can choose: the shipped ones, then its own."""
-    shared_path = _root() / "sets.toml"
-    found: dict[str, _Layer] = {}
-    for tables, origin in ((read_toml(shared_path).get("sets"), shared_path), (table.get("sets", {}), path)):
-        if not isinstance(tables, dict):
-            raise ConfigError(f"{Fault('sets', tables, 'a table of parameter sets')} (from {origin})")
-        found |= {name: _layer(body, f"sets.{name} of {origin}") for name, body in tables.items()}
-    return found
+    """Return every parameter set that the file at `path` can use: the shipped ones, then its own."""
+    return {**_shared_sets(), **_named_sets(table.get("sets", {}), path)}
+
+
+@cache
+def _shared_sets() -> Mapping[str, _Layer]:
+    path = _root() / "sets.toml"
+    return _named_sets(read_toml(path).get("sets"), path)
+
+
+def _named_sets(tables: Any, origin: Path) -> dict[str, _Layer]:
+    if not isinstance(tables, dict):
+        raise ConfigError(Fault("sets", tables, "a table of parameter sets").found_in(origin))
+    return {name: _layer(body, f"sets.{name} of {origin}") for name, body in tables.items()}
 
 
 def _choose(key: str, name: Any, options: Mapping[str, Option]) -> Option:
     if isinstance(name, str) and name in options:
         return options[name]
-    raise ConfigError(Fault(key, name, f"one of {', '.join(options)}{_hint(str(name), options)}"))
+    fault = Fault(key, name, "one of " + ", ".join(options))
+    raise ConfigError(f"{fault}{_hint(str(name), options)}")
 
 
 def _override(text: str) -> _Layer:
@@ -179,7 +191,7 @@ def _override(text: str) -> _Layer:
 
 
 def _bare_value(text: str) -> Any:
-    """`text` as a TOML value; as itself if it is none, so that words need no quotes on a command line."""
+    """Parse `text` as a TOML value; return it as a string if it is not one, so that words need no quotes in a shell."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except ValueError:
@@ -188,19 +200,17 @@ def _bare_value(text: str) -> Any:
 
 
 def _layer(table: Any, origin: str) -> _Layer:
-    """The settings of a tree of TOML tables, every one known and of its type."""
+    """Return the settings of a tree of TOML tables; raise ConfigError for unknown keys and wrong types."""
     if not isinstance(table, dict):
-        raise ConfigError(f"{origin} is {table!r}: a table of settings")
+        raise ConfigError(f"{origin} must be a table of settings (got {table!r})")
     flat = _flatten(table)
-    values = {key: _from_toml(KINDS.get(key), raw) for key, raw in flat.items()}
-    faults = [Fault(key, flat[key], reason) for key, value in values.items() if (reason := _refusal(key, value))]
-    if faults:
+    if faults := [fault for key, raw in flat.items() if (fault := _refusal(key, raw))]:
         raise ConfigError(*(f"{fault} (from {origin})" for fault in faults))
-    return _Layer(values, origin)
+    return _Layer({key: _from_toml(SETTINGS[key].kind, raw) for key, raw in flat.items()}, origin)
 
 
 def _flatten(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted key; whatever is no table of a known section stays under its own key."""
+    """Return values by dotted key; anything that is not a table of a known section stays under its own key."""
     flat: dict[str, Any] = {}
     for section, body in table.items():
         if section in SECTIONS and isinstance(body, dict):
@@ -210,25 +220,26 @@ def _flatten(table: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _refusal(key: str, value: Any) -> str | None:
-    """Why no setting `key` can be `value`, or None."""
+def _refusal(key: str, raw: Any) -> str | None:
+    """Return why the setting `key` cannot have the value `raw`; None if it can."""
     if key in SECTIONS:
-        return "a table of settings"
-    if key not in KINDS:
-        return "no such setting" + (_hint_setting(key) or _neighbours(key))
-    return None if fits(KINDS[key], value) else describe(KINDS[key])
+        return str(Fault(key, raw, "a table of settings"))
+    if key not in SETTINGS:
+        return f"{key} is not a setting{_hint_setting(key) or _neighbours(key)}"
+    kind = SETTINGS[key].kind
+    return None if fits(kind, _from_toml(kind, raw)) else str(Fault(key, raw, describe(kind)))
 
 
 def _hint_setting(key: str) -> str:
-    """The setting or section whose last word is like that of `key`: it may be in another section."""
-    words = {name.split(".")[1]: name for name in KINDS} | dict(zip(SECTIONS, SECTIONS, strict=True))
+    """Suggest a setting or section whose last part resembles that of `key`; it may be in another section."""
+    words = {name.split(".")[1]: name for name in SETTINGS} | dict(zip(SECTIONS, SECTIONS, strict=True))
     close = difflib.get_close_matches(key.split(".")[-1], words, n=1)
     return f"; did you mean {words[close[0]]}?" if close else ""
 
 
 def _neighbours(key: str) -> str:
     section = key.split(".")[0]
-    names = [name.removeprefix(f"{section}.") for name in KINDS if name.startswith(f"{section}.")]
+    names = [name.removeprefix(f"{section}.") for name in SETTINGS if name.startswith(f"{section}.")]
     return f"; {section} has {', '.join(names)}" if names else f"; the sections are {', '.join(SECTIONS)}"
 
 
@@ -238,7 +249,7 @@ def _hint(name: str, options: Mapping[str, object]) -> str:
 
 
 def _from_toml(kind: Any, raw: Any) -> Any:
-    """`raw` in the form that the tree keeps a `kind` in; unchanged if it cannot be one."""
+    """Convert `raw` to the form in which the tree stores a `kind`; return it unchanged if that is impossible."""
     if kind is Schedule:
         return _schedule(raw)
     if kind is float and is_number(raw):
@@ -255,7 +266,7 @@ def _schedule(raw: Any) -> Any:
 
 
 def _combine(layers: Sequence[_Layer]) -> Config:
-    values, origins = settings(Config()), dict.fromkeys(KINDS, "the defaults")
+    values, origins = settings(Config()), dict.fromkeys(SETTINGS, "the defaults")
     for layer in layers:
         for key, value in layer.values.items():
             values[key] = {**values[key], **value} if isinstance(value, dict) else value
@@ -263,7 +274,7 @@ def _combine(layers: Sequence[_Layer]) -> Config:
     config = Config(**{section: _section(section, values) for section in SECTIONS})
     faults = find_faults(config)
     if faults:
-        raise ConfigError(*(f"{fault} (from {origins[fault.setting]})" for fault in faults))
+        raise ConfigError(*(fault.found_in(origins[fault.setting]) for fault in faults))
     return config
 
 
@@ -273,7 +284,7 @@ def _section(section: str, values: Mapping[str, Any]) -> Any:
 
 
 def toml_value(value: Any) -> str:
-    """One value as TOML on one line."""
+    """Return a value as TOML on one line."""
     if isinstance(value, Schedule):
         if value == constant(value.start):
             return toml_value(value.start)
@@ -291,7 +302,7 @@ def toml_value(value: Any) -> str:
 
 
 def _toml_text(text: str) -> str:
-    # JSON's escapes are TOML's, except that TOML wants DEL escaped too.
+    # JSON and TOML use the same escapes, except that TOML requires DEL to be escaped too.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

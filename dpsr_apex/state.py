@@ -1,4 +1,4 @@
-"""What a room gives away to be saved, and takes back to continue bit for bit."""
+"""The state that a component saves, and loads to continue bit for bit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 
 class State(NamedTuple):
-    """What one room must remember.
+    """The state of one component.
 
-    `facts` must survive JSON: string keys, integers of any size, no tuples (they come back as lists). `arrays` may have
-    any shape, also zero-length, of booleans, integers, float16/32/64 or complex64; they come back writable.
+    `facts` must survive a round trip through JSON: string keys, integers of any size, no tuples (they become lists).
+    `arrays` may have any shape, also zero-length, of booleans, integers, float16/32/64 or complex64; loaded arrays are
+    writable.
     """
 
     facts: dict[str, Any]
@@ -20,14 +21,14 @@ class State(NamedTuple):
 
 
 def join(parts: Mapping[str, State]) -> State:
-    """Several states as one; `split` takes them apart again."""
+    """Join several states into one; `split` reverses this."""
     facts = {name: state.facts for name, state in parts.items()}
     arrays = {f"{name}/{key}": array for name, state in parts.items() for key, array in state.arrays.items()}
     return State(facts, arrays)
 
 
 def split(state: State) -> dict[str, State]:
-    """The states that were joined, by name."""
+    """Return the states that were joined, by name."""
     return {
         name: State(
             facts,

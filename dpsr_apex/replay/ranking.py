@@ -1,7 +1,7 @@
-"""Rank-based sampling: all slots kept in the order of their priorities, exactly and at every moment.
+"""Rank-based sampling: all slots are always kept exactly sorted by priority.
 
-P(i) is proportional to (1 / rank(i)) ** alpha, so the masses belong to the ranks and never change; only who holds which
-rank does. A changed priority moves its slot to its new place by shifting what lies between.
+P(i) is proportional to (1 / rank(i)) ** alpha, so the mass of a rank never changes, only the slot that has it. When a
+priority changes, its slot is moved to its new position by shifting the slots in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 @njit(cache=True)
 def _place(order: NDArray[np.int64], size: int, priorities: NDArray[np.float64], slot: int, priority: float) -> int:
-    """The position that (priority, slot) has, or would get, among the first `size`: higher first, then lower slots."""
+    """Return the position of (priority, slot) among the first `size`: higher priorities first, then lower slots."""
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
@@ -33,7 +33,7 @@ def _set_ranked(
     slots: NDArray[np.int64],
     new_priorities: NDArray[np.float64],
 ) -> int:
-    """Move each slot to the place of its new priority; a slot seen first joins the order. The new size is returned."""
+    """Move each slot to the position of its new priority, or add it to the order; return the new size."""
     for i in range(slots.size):
         slot = slots[i]
         if np.isnan(priorities[slot]):
@@ -50,44 +50,42 @@ def _set_ranked(
 
 
 def _ranked(priorities: NDArray[np.float64]) -> NDArray[np.int64]:
-    """All slots in the order that `_place` keeps: higher priorities first, then lower slots."""
+    """Return all slots sorted as in `_place`: higher priorities first, then lower slots."""
     return np.argsort(-priorities, kind="stable")
 
 
 def _masses_up_to(count: int, alpha: float) -> NDArray[np.float64]:
-    """The mass of the first rank, of the first two, and so on."""
+    """Return the cumulative masses of the ranks."""
     return np.cumsum(np.arange(1, count + 1, dtype=np.float64) ** -alpha)
 
 
 class Ranking:
-    """The order of all slots by priority, and draws by rank."""
+    """The order of all slots by priority, from which slots are sampled by rank."""
 
     def __init__(self, capacity: int, alpha: float) -> None:
         self.size = 0
-        self.order = np.zeros(capacity, dtype=np.int64)  # the slot of each rank, the greatest priority first
+        self.order = np.zeros(capacity, dtype=np.int64)  # the slot of each rank, the highest priority first
         self._priorities = np.full(capacity, np.nan)
         self.rebuild(alpha)
 
     def rebuild(self, alpha: float) -> None:
-        """Take a new exponent."""
+        """Set a new exponent."""
         self.alpha = alpha
         self._mass_up_to = _masses_up_to(self.order.size, alpha)
 
     def set(self, slots: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
-        """Give many slots their priorities; of a slot named twice the last one counts."""
+        """Set the priorities of many slots; if a slot is repeated, the last value counts."""
         self.size = _set_ranked(self.order, self.size, self._priorities, slots, priorities)
 
     def load(self, priorities: NDArray[np.float64], alpha: float) -> None:
-        """Hold these priorities in the first slots, and nothing else."""
+        """Replace all content with these priorities, in the first slots."""
         self.size = priorities.size
         self.order[: self.size] = _ranked(priorities)
         self._priorities[: self.size] = priorities
         self.rebuild(alpha)
 
-    def draw_to_sample(
-        self, uniforms: NDArray[np.float64], beta: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Slots drawn by rank, stratified, and the weight of each over the greatest weight of all slots."""
+    def sample(self, uniforms: NDArray[np.float64], beta: float) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Sample slots by rank, stratified; return them and their weights, divided by the maximum over all slots."""
         mass_up_to = self._mass_up_to[: self.size]
         targets = (np.arange(uniforms.size) + uniforms) / uniforms.size * mass_up_to[-1]
         positions = np.minimum(np.searchsorted(mass_up_to, targets, side="right"), self.size - 1)
@@ -95,7 +93,7 @@ class Ranking:
         return self.order[positions], weights.astype(np.float32)
 
     def check_valid(self, priorities: NDArray[np.float64]) -> tuple[bool, str]:
-        """Whether the order is that of `priorities` (one for each stored slot), with what is wrong if not."""
+        """Return whether the order matches `priorities` (one per stored slot), and what is wrong if not."""
         if not np.array_equal(np.sort(self.order[: self.size]), np.arange(priorities.size)):
             return False, "the ranking does not hold every stored slot once"
         if not np.array_equal(self._priorities[: self.size], priorities):

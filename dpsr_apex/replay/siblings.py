@@ -1,7 +1,7 @@
-"""One step of a draw: which of eight siblings a target falls on, found by one comparison of vectors.
+"""One step down a tree: find which of eight siblings a target falls on with one vector comparison.
 
-Written for LLVM's vectors because numba would compare the siblings one after the other, which takes three times as
-long. Which instructions they become is LLVM's affair. Nothing here checks that a block is in its array.
+It uses LLVM's vector types, because numba would compare the siblings one after the other, which takes three times as
+long. LLVM chooses the instructions. Bounds are not checked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.core.cgutils import ir, pack_struct  # type: ignore[attr-defined]  # what numba builds its own code with
+from numba.core.cgutils import ir, pack_struct  # type: ignore[attr-defined]  # numba's own code generation
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -54,7 +54,7 @@ def _step_to_leaf(context: Any, builder: Any, signature: Any, arguments: Any) ->
     for child in range(FANOUT):
         running = builder.fadd(running, builder.load(builder.gep(place, [ir.Constant(_WORD, child)])))
         ends = builder.insert_element(ends, running, ir.Constant(_INDEX, child))
-    # What ends where everything ends has no younger sibling with mass, even if rounding put the target at the very end.
+    # A sibling that ends at the total mass has no later sibling with mass, even if rounding put the target at the end.
     passed = builder.fcmp_ordered("<=", ends, _all(builder, target))
     followed = builder.fcmp_ordered("<", ends, _all(builder, running))
     return _count(builder, builder.and_(passed, followed))
@@ -74,7 +74,7 @@ def _place(context: Any, builder: Any, signature: Any, array: Any, block: Any) -
 
 
 def _all(builder: Any, number: Any) -> Any:
-    """A vector with this number in every place."""
+    """Return a vector with this number in every lane."""
     one = builder.insert_element(_UNSET, number, ir.Constant(_INDEX, 0))
     return builder.shuffle_vector(one, _UNSET, ir.Constant(ir.VectorType(_INDEX, FANOUT), [0] * FANOUT))
 
@@ -83,19 +83,19 @@ def _count(builder: Any, true_where: Any) -> Any:
     return builder.zext(builder.ctpop(builder.bitcast(true_where, _BYTE)), _WORD)
 
 
-_intrinsic: Any = intrinsic  # whose own types tell what it is made of, not how it is called
+_intrinsic: Any = intrinsic  # untyped: its type hints describe the implementation, not how it is called
 
 step_down: Callable[[Floats, int, float], tuple[int, float]] = _intrinsic(_type_step_down)
-"""(before, block, target): the last sibling with before <= target, and the target less its `before`.
+"""(before, block, target): return the last sibling with before <= target, and the target minus its `before`.
 
-The first sibling of every block has `before` = 0, which no target is below.
+The first sibling of every block has `before` = 0, so there always is one.
 """
 
 step_to_leaf: Callable[[Floats, int, float], int] = _intrinsic(_type_step_to_leaf)
-"""(masses, block, target): the last sibling that begins at or before the target, and has any mass.
+"""(masses, block, target): return the last sibling with mass that begins at or before the target.
 
-A sibling begins where the masses of its elders, added up in their order, end.
+A sibling begins at the sum of the masses of the siblings before it.
 """
 
 fetch_ahead: Callable[[Floats, int], None] = _intrinsic(_type_fetch_ahead)
-"""(array, block): have the block brought into the cache, without waiting for it."""
+"""(array, block): prefetch the block into the cache."""

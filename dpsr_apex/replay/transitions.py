@@ -1,8 +1,12 @@
-"""Transitions as they rest and travel: several at a time, column by column.
+"""Transitions, several at a time, column by column: in the replay's slots, on the wire and in checkpoints.
 
-Observations and snapshots are opaque small bytes here; only `dpsr_apex.envs.compression` knows how to inflate them.
-Consecutive transitions share their frames (s' of one is s of the next), so a stack is a tuple of references to
-immutable bytes, and a frame goes by itself when the last transition that uses it is replaced.
+The type hints of `Transitions` are the only table of a transition's columns: storing, gathering, slicing,
+concatenating, packing and checking iterate over it. A new column is one line there, plus the code that fills and reads
+it.
+
+Observations and snapshots are opaque bytes here; only `dpsr_apex.envs.compression` decompresses them. Consecutive
+transitions share their frames (s_t of one is s_tm1 of the next), so a stack is a tuple of references to immutable
+bytes, and a frame is freed when the last transition that refers to it is replaced.
 """
 
 from __future__ import annotations
@@ -10,137 +14,192 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 Stack = tuple[bytes, ...]
-"""One observation at rest: its squeezed frames, the oldest first."""
+"""One compressed observation: its frames, the oldest first."""
+
+Store = dict[str, NDArray[Any]]
+"""Transitions in slots that are written and read in any order: one array per column, by name.
+
+References are stored in arrays too, because numpy gathers them with overlapping memory accesses.
+"""
 
 _Whole = TypeVar("_Whole", bytes, Stack)
 
 
-@dataclass(frozen=True, slots=True)
+class Numbers(NamedTuple):
+    """Properties of a column of numbers that its type does not define."""
+
+    least: int | None = None  # checked when transitions are received
+    blank: float = 0  # value in an empty slot
+
+
+@dataclass(slots=True)  # not frozen: construction would take six times as long
 class Transitions:
-    """Row i of every column is one transition (s_tm1, a_tm1, r_t, s_t)."""
+    """Row i of every column is one transition (s_tm1, a_tm1, r_t, s_t); these hints are the table of columns."""
 
     s_tm1: list[Stack]
-    a_tm1: NDArray[np.int64]
+    a_tm1: Annotated[NDArray[np.int64], Numbers(least=0)]
     r_t: NDArray[np.float32]  # for an n-step transition: the discounted sum of its n rewards
     s_t: list[Stack]
-    terminal: NDArray[np.bool_]  # a time limit is not a terminal: the value of s_t still counts
-    n_steps: NDArray[np.uint8]  # environment steps between s_tm1 and s_t
-    snapshots: list[bytes]  # the environment's state at s_tm1, squeezed; empty where it cannot be re-entered
+    terminal: NDArray[np.bool_]  # False for a time limit: the value of s_t is bootstrapped
+    n_steps: Annotated[NDArray[np.uint8], Numbers(least=1)]  # environment steps between s_tm1 and s_t
+    snapshots: list[bytes]  # the environment's state at s_tm1, compressed; empty where it cannot be re-entered
 
     def __len__(self) -> int:
         return len(self.s_tm1)
 
     def rows(self, start: int, stop: int) -> Transitions:
-        """Transitions `start` to `stop` (exclusive) of these."""
+        """Return rows `start` to `stop` (exclusive)."""
         part = slice(start, stop)
-        return Transitions(
-            self.s_tm1[part],
-            self.a_tm1[part],
-            self.r_t[part],
-            self.s_t[part],
-            self.terminal[part],
-            self.n_steps[part],
-            self.snapshots[part],
-        )
+        return Transitions(*[column[part] for column in _columns_in(self)])
+
+    def pick(self, rows: NDArray[np.int64]) -> Transitions:
+        """Return these rows, in this order."""
+        numbers: list[int] = rows.tolist()
+        columns: list[Any] = [
+            [column[row] for row in numbers] if isinstance(column, list) else column[rows]
+            for column in _columns_in(self)
+        ]
+        return Transitions(*columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Transitions that rest in rows which are written and read in any order: columns as in `Transitions`.
+class Column(NamedTuple):
+    """One column, as its type hint describes it."""
 
-    References are in arrays, too: numpy gathers them from all over the memory without waiting for each in turn.
-    """
+    name: str
+    dtype: np.dtype[Any]  # of one row; object for references to bytes
+    blank: Any  # one row of an empty slot: a number, an empty stack or no bytes
+    least: int | None  # of the numbers
 
-    s_tm1: NDArray[np.object_]
-    a_tm1: NDArray[np.int64]
-    r_t: NDArray[np.float32]
-    s_t: NDArray[np.object_]
-    terminal: NDArray[np.bool_]
-    n_steps: NDArray[np.uint8]
-    snapshots: NDArray[np.object_]
+    def empty(self, count: int) -> NDArray[Any]:
+        """Return the column for `count` empty slots."""
+        return _as_array([self.blank] * count) if self.dtype.hasobject else np.full(count, self.blank, self.dtype)
+
+    def collect(self, rows: Sequence[Any]) -> Any:
+        """Return the column with these rows, as stored in `Transitions`."""
+        return list(rows) if self.dtype.hasobject else np.array(rows, dtype=self.dtype)
+
+
+def columns_of(table: type) -> tuple[Column, ...]:
+    """Return the columns declared by the type hints of a dataclass, in order."""
+    hints = get_type_hints(table, include_extras=True)
+    return tuple(_column(name, hint) for name, hint in hints.items())
+
+
+def _column(name: str, hint: Any) -> Column:
+    kind, *notes = get_args(hint) if get_origin(hint) is Annotated else [hint]
+    if get_origin(kind) is list:
+        return Column(name, np.dtype(object), () if get_args(kind) == (Stack,) else b"", None)
+    numbers = notes[0] if notes else Numbers()
+    return Column(name, np.dtype(get_args(get_args(kind)[1])[0]), numbers.blank, numbers.least)
+
+
+COLUMNS: Final = columns_of(Transitions)
+_NUMBERS: Final = [place for place, column in enumerate(COLUMNS) if not column.dtype.hasobject]
+_STACKS: Final = [place for place, column in enumerate(COLUMNS) if column.blank == ()]
+_SINGLES: Final = [place for place, column in enumerate(COLUMNS) if column.blank == b""]  # one bytes object per row
+_REFERRING: Final = [*_STACKS, *_SINGLES]
+_columns_in = attrgetter(*(column.name for column in COLUMNS))
+
+
+def from_lists(**lists: Sequence[Any]) -> Transitions:
+    """Create transitions from the rows of each column, by name; missing columns are blank."""
+    count = len(next(iter(lists.values())))
+    blanks = {column.name: [column.blank] * count for column in COLUMNS if column.name not in lists}
+    collect = {column.name: column.collect for column in COLUMNS}
+    return Transitions(**{name: collect[name](rows) for name, rows in (lists | blanks).items()})
+
+
+def to_lists(transitions: Transitions) -> dict[str, list[Any]]:
+    """Return the rows of each column as plain Python values, by name."""
+    columns = zip(COLUMNS, _columns_in(transitions), strict=True)
+    return {column.name: rows if isinstance(rows, list) else rows.tolist() for column, rows in columns}
 
 
 def blank(count: int) -> Store:
-    """`count` rows with nothing in them."""
-    return Store(
-        s_tm1=_references([()] * count),
-        a_tm1=np.zeros(count, dtype=np.int64),
-        r_t=np.zeros(count, dtype=np.float32),
-        s_t=_references([()] * count),
-        terminal=np.zeros(count, dtype=np.bool_),
-        n_steps=np.zeros(count, dtype=np.uint8),
-        snapshots=_references([b""] * count),
-    )
+    """Return a store of `count` empty slots."""
+    return {column.name: column.empty(count) for column in COLUMNS}
 
 
 def write_rows(store: Store, slots: NDArray[np.int64], transitions: Transitions) -> None:
-    """Put row i of `transitions` into row `slots[i]` of `store`; of a slot named twice the last one stays."""
-    store.s_tm1[slots] = _references(transitions.s_tm1)
-    store.a_tm1[slots] = transitions.a_tm1
-    store.r_t[slots] = transitions.r_t
-    store.s_t[slots] = _references(transitions.s_t)
-    store.terminal[slots] = transitions.terminal
-    store.n_steps[slots] = transitions.n_steps
-    store.snapshots[slots] = _references(transitions.snapshots)
+    """Write row i of `transitions` into `slots[i]` of `store`; if a slot is repeated, the last row counts."""
+    for column, rows in zip(store.values(), _columns_in(transitions), strict=True):
+        column[slots] = np.fromiter(rows, object, len(rows)) if isinstance(rows, list) else rows
 
 
-def read_rows(store: Store | Transitions, slots: NDArray[np.int64]) -> Transitions:
-    """The transitions in these rows of `store`, in this order."""
-    return Transitions(
-        s_tm1=_pick(store.s_tm1, slots),
-        a_tm1=store.a_tm1[slots],
-        r_t=store.r_t[slots],
-        s_t=_pick(store.s_t, slots),
-        terminal=store.terminal[slots],
-        n_steps=store.n_steps[slots],
-        snapshots=_pick(store.snapshots, slots),
-    )
+def read_rows(store: Store, slots: NDArray[np.int64]) -> Transitions:
+    """Return the transitions in these slots of `store`, in this order."""
+    columns: list[Any] = [column[slots] for column in store.values()]
+    for place in _REFERRING:
+        columns[place] = columns[place].tolist()
+    return Transitions(*columns)
 
 
-def _pick(column: list[Any] | NDArray[np.object_], slots: NDArray[np.int64]) -> list[Any]:
-    if isinstance(column, list):
-        return [column[slot] for slot in slots.tolist()]
-    picked: list[Any] = column[slots].tolist()
-    return picked
-
-
-def _references(things: Sequence[Any]) -> NDArray[np.object_]:
-    """An array with one element for each thing, tuples included."""
-    return np.fromiter(things, dtype=object, count=len(things))
+def _as_array(references: Sequence[Any]) -> NDArray[np.object_]:
+    """Return an object array with one element per reference, also for tuples."""
+    return np.fromiter(references, dtype=object, count=len(references))
 
 
 def concatenate(parts: Sequence[Transitions]) -> Transitions:
-    """The transitions of all parts, one after the other; there must be at least one part."""
-    return Transitions(
-        s_tm1=[stack for part in parts for stack in part.s_tm1],
-        a_tm1=np.concatenate([part.a_tm1 for part in parts]),
-        r_t=np.concatenate([part.r_t for part in parts]),
-        s_t=[stack for part in parts for stack in part.s_t],
-        terminal=np.concatenate([part.terminal for part in parts]),
-        n_steps=np.concatenate([part.n_steps for part in parts]),
-        snapshots=[snapshot for part in parts for snapshot in part.snapshots],
-    )
+    """Concatenate the transitions of all parts; there must be at least one part."""
+    columns: list[Any] = [
+        list(chain.from_iterable(columns)) if isinstance(columns[0], list) else np.concatenate(columns)
+        for columns in zip(*map(_columns_in, parts), strict=True)
+    ]
+    return Transitions(*columns)
+
+
+# Packed form: a few plain arrays, in which each shared bytes object (a piece) is stored once.
+
+
+class Packed(NamedTuple):
+    """One array of the packed form, other than the pieces themselves."""
+
+    name: str
+    dtype: np.dtype[Any]  # on the wire, little-endian
+    per: str  # what its items belong to: "rows", "stacks", "references" or "pieces"
+    least: int | None = None
+    most: int | None = None
+
+
+def _packed(column: Column) -> Packed:
+    is_bool = column.dtype.kind == "b"
+    dtype = np.dtype(np.uint8) if is_bool else column.dtype.newbyteorder("<")
+    return Packed(column.name, dtype, "rows", column.least, 1 if is_bool else None)
+
+
+STACKS_PER_ROW: Final = len(_STACKS) + len(_SINGLES)  # a single piece counts as a stack of one
+SINGLES_PER_ROW: Final = len(_SINGLES)
+PACKED: Final = sorted(  # the widest numbers first, so that all are aligned
+    (
+        *(_packed(COLUMNS[place]) for place in _NUMBERS),
+        Packed("references", np.dtype("<u4"), "references"),  # to pieces, by number
+        Packed("piece_sizes", np.dtype("<u4"), "pieces"),
+        Packed("stack_sizes", np.dtype(np.uint8), "stacks"),
+    ),
+    key=lambda packed: -packed.dtype.itemsize,
+)
 
 
 def pack(transitions: Transitions) -> dict[str, NDArray[Any]]:
-    """The transitions as plain arrays, every shared piece of bytes written once: the form in which they are saved."""
-    stacks = [*transitions.s_tm1, *transitions.s_t]
-    named = [*chain.from_iterable(stacks), *transitions.snapshots]
-    mentions = np.fromiter(named, dtype=object, count=len(named))
+    """Return the transitions as plain arrays: those of `PACKED`, and "pieces" with all bytes concatenated."""
+    columns = _columns_in(transitions)
+    stacks = list(chain.from_iterable(columns[place] for place in _STACKS))
+    singles = chain.from_iterable(columns[place] for place in _SINGLES)
+    mentions = _as_array([*chain.from_iterable(stacks), *singles])
     references, is_first = _number_by_first_mention(np.frombuffer(mentions, dtype=np.intp))  # their addresses
     pieces = mentions[is_first].tolist()
-    return {
-        "a_tm1": transitions.a_tm1,
-        "r_t": transitions.r_t,
-        "terminal": transitions.terminal,
-        "n_steps": transitions.n_steps,
-        "stack_sizes": np.append(_sizes(stacks, np.uint8), np.ones(len(transitions.snapshots), dtype=np.uint8)),
+    stack_sizes = np.ones(STACKS_PER_ROW * len(transitions), dtype=np.uint8)
+    stack_sizes[: len(stacks)] = _sizes(stacks, np.uint8)
+    numbers = {COLUMNS[place].name: columns[place] for place in _NUMBERS}
+    return numbers | {
+        "stack_sizes": stack_sizes,
         "references": references,
         "piece_sizes": _sizes(pieces, np.uint32),
         "pieces": np.frombuffer(b"".join(pieces), dtype=np.uint8),
@@ -148,35 +207,34 @@ def pack(transitions: Transitions) -> dict[str, NDArray[Any]]:
 
 
 def unpack(arrays: Mapping[str, NDArray[Any]], pieces: bytes | None = None) -> Transitions:
-    """The transitions that `pack` was given, sharing pieces as they did; `pieces` is that array where it is bytes."""
+    """Return the transitions passed to `pack`, with shared pieces; `pieces` is that array if it is given as bytes."""
     whole = arrays["pieces"].tobytes() if pieces is None else pieces
-    # Every piece is bytes of its own: a part of the whole would keep all of it in memory.
-    shared = np.fromiter(_cut(whole, arrays["piece_sizes"]), dtype=object, count=len(arrays["piece_sizes"]))
-    named = shared[arrays["references"]].tolist()
-    count = len(arrays["a_tm1"])
-    stacks = _stacks(named[: len(named) - count], arrays["stack_sizes"][: 2 * count])
-    return Transitions(
-        s_tm1=stacks[:count],
-        a_tm1=arrays["a_tm1"].astype(np.int64),
-        r_t=arrays["r_t"].astype(np.float32),
-        s_t=stacks[count:],
-        terminal=arrays["terminal"].astype(np.bool_),
-        n_steps=arrays["n_steps"].astype(np.uint8),
-        snapshots=named[len(named) - count :],
-    )
+    # Every piece is copied: a view would keep the whole buffer in memory.
+    shared = _as_array(_cut(whole, arrays["piece_sizes"]))
+    mentions = shared[arrays["references"]].tolist()
+    stack_sizes = arrays["stack_sizes"]
+    count = len(stack_sizes) // STACKS_PER_ROW
+    first_single = len(mentions) - SINGLES_PER_ROW * count
+    rows = [*_stacks(mentions[:first_single], stack_sizes[: len(_STACKS) * count]), *mentions[first_single:]]
+    columns: list[Any] = [None] * len(COLUMNS)
+    for place in _NUMBERS:
+        columns[place] = arrays[COLUMNS[place].name].astype(COLUMNS[place].dtype)
+    for number, place in enumerate(_REFERRING):
+        columns[place] = rows[number * count : (number + 1) * count]
+    return Transitions(*columns)
 
 
 def _number_by_first_mention(names: NDArray[np.intp]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """For each mention the number of its name, counted from 0 as they first appear; and which mentions are the first.
+    """Number names from 0 in order of first occurrence; return the number of each, and which are first occurrences.
 
-    As `np.unique` could tell, but without sorting twice.
+    `np.unique` would need a second sort.
     """
     order = names.argsort()
     ranked = names[order]
-    begins = np.ones(names.size, dtype=np.bool_)  # in the order of the names: the next one
+    begins = np.ones(names.size, dtype=np.bool_)  # where a new name begins, in sorted order
     np.not_equal(ranked[1:], ranked[:-1], out=begins[1:])
     first = np.minimum.reduceat(order, begins.nonzero()[0]) if names.size else order
-    leader = np.empty_like(order)  # of each mention: the first one of the same name
+    leader = np.empty_like(order)  # for each mention, the first one of the same name
     leader[order] = first[np.add.accumulate(begins, dtype=np.intp) - 1]
     is_first = np.zeros(names.size, dtype=np.bool_)
     is_first[first] = True
@@ -188,15 +246,15 @@ def _sizes(things: Collection[Sized], dtype: type[np.unsignedinteger[Any]]) -> N
     return np.fromiter(map(len, things), dtype=dtype, count=len(things))
 
 
-def _stacks(named: list[bytes], sizes: NDArray[Any]) -> list[Stack]:
-    """Consecutive stacks of these sizes."""
+def _stacks(pieces: list[bytes], sizes: NDArray[Any]) -> list[Stack]:
+    """Split the pieces into consecutive stacks of these sizes."""
     depth = int(sizes[0]) if sizes.size else 0
-    if depth and (sizes == depth).all():  # as good as always, and several times faster
-        return list(zip(*[iter(named)] * depth, strict=True))
-    return _cut(tuple(named), sizes)
+    if depth and (sizes == depth).all():  # the usual case, several times faster
+        return list(zip(*[iter(pieces)] * depth, strict=True))
+    return _cut(tuple(pieces), sizes)
 
 
 def _cut(whole: _Whole, sizes: NDArray[Any]) -> list[_Whole]:
-    """Consecutive parts of these sizes."""
+    """Split into consecutive parts of these sizes."""
     ends: list[int] = np.add.accumulate(sizes, dtype=np.int64).tolist()
     return [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]

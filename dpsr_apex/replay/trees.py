@@ -1,13 +1,13 @@
-"""The four trees over one set of slots: masses to sample and to replace by, least and greatest priority.
+"""The four trees over one set of slots: sums of sampling and replacing masses, minimum and maximum priority.
 
-Each tree has eight children a node, so a million slots are seven levels deep and the children of a node, a block, fill
-one cache line. Above the leaves, the two trees of masses also keep, beside every child, the mass of its elder siblings:
-a draw then finds its child by one comparison of vectors. The leaves, seven times as many as all other nodes, are kept
-small instead, because what does not fit into a cache is waited for: a draw adds up the one block of masses it has come
-to, and one row of priorities serves as the leaves of least and of greatest. Parents are always recomputed from their
-children, never adjusted by a difference, so nothing drifts.
+Each node has eight children, so a million slots are seven levels deep, and the children of a node, a block, fill one
+cache line. Above the leaves, the two sum trees also store the mass of the siblings before each child, so that the child
+that a target falls on is found by one vector comparison. The leaves, seven times as many as all other nodes, are kept
+small instead to reduce cache misses: sampling adds up the one block of masses that it reaches, and one row of
+priorities serves as the leaves of both minimum and maximum. Parents are always recomputed from their children, never
+adjusted by a difference, so rounding errors do not accumulate.
 
-Slots and numbers only: what a slot holds, and what its priority means, is not known here.
+This module handles slots and numbers only, not the transitions in the slots.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 
 from dpsr_apex.replay.siblings import FANOUT, fetch_ahead, step_down, step_to_leaf
 
-SHIFT = 3  # a child's number shifted by this is its parent's: a division would have to mind the sign
-SECOND, CHILDREN = np.uint64(1), np.uint64(FANOUT)  # an index that cannot be negative is not checked for being so
+SHIFT = 3  # a child's index shifted right by this is its parent's: a division would have to handle the sign
+SECOND, CHILDREN = np.uint64(1), np.uint64(FANOUT)  # unsigned, because numba handles wraparound of signed indices
 
 # Rows of leaves and of nodes.
 SAMPLING = 0  # p ** alpha
 REPLACING = 1  # p ** -gamma
 
 # Rows of leaves.
-PRIORITY = 2  # p; infinite where nothing is stored
+PRIORITY = 2  # p; infinite if nothing is stored
 LEAF_ROWS = 3
 
 # Rows of nodes. Each has the same layout: the parents of leaves, then level after level up to the root.
-LEAST = 2  # p; infinite where nothing is stored
-GREATEST = 3  # p; zero where nothing is stored
-BEFORE = 4  # and SAMPLING or REPLACING: mass of the elder siblings; infinite where that is all the mass there is
+LEAST = 2  # p; infinite if nothing is stored
+GREATEST = 3  # p; zero if nothing is stored
+BEFORE = 4  # plus SAMPLING or REPLACING: mass of the siblings before it; infinite if that is the whole mass
 NODE_ROWS = 6
 
 Slots = NDArray[np.int64]
@@ -43,15 +43,15 @@ Levels = NDArray[np.int64]
 
 
 class Arrays(NamedTuple):
-    """What compiled functions take as their `leaves, nodes, levels`: apart, because a tuple is slow to hand over."""
+    """The arguments `leaves, nodes, levels` of compiled functions; passed separately, because a tuple is slow."""
 
-    leaves: Floats  # LEAF_ROWS x slots, filled up to whole blocks
+    leaves: Floats  # LEAF_ROWS x slots, padded to whole blocks
     nodes: Floats  # NODE_ROWS x nodes
     levels: Levels  # where each level of nodes begins in a row; the last is the root
 
 
 def tree_levels(capacity: int) -> Levels:
-    """Where each level of nodes begins in a row, the parents of leaves first and the root last."""
+    """Return where each level of nodes begins in a row, the parents of leaves first and the root last."""
     starts = [0]
     width = _blocks_of(capacity)
     while width > 1:
@@ -61,12 +61,12 @@ def tree_levels(capacity: int) -> Levels:
 
 
 def _blocks_of(children: int) -> int:
-    """How many blocks so many children fill, the last one perhaps in part."""
+    """Return the number of blocks for this number of children; the last block may be partly filled."""
     return -(-children // FANOUT)
 
 
 def empty_trees(capacity: int) -> Arrays:
-    """Trees with nothing stored."""
+    """Return empty trees."""
     levels = tree_levels(capacity)
     leaves = _aligned_zeros(LEAF_ROWS, _blocks_of(capacity) * FANOUT)
     leaves[PRIORITY] = np.inf
@@ -78,7 +78,7 @@ def empty_trees(capacity: int) -> Arrays:
 
 
 def _aligned_zeros(rows: int, width: int) -> Floats:
-    """Rows of whole blocks, each block one cache line and not parts of two."""
+    """Return rows of zeros in which each block is aligned to a cache line."""
     raw = np.zeros(rows * width + FANOUT)
     shift = -(raw.ctypes.data // raw.itemsize) % FANOUT
     return raw[shift : shift + rows * width].reshape(rows, width)
@@ -119,13 +119,13 @@ def _refresh_above_nodes(nodes: Floats, block: int, above: int) -> None:
 
 @njit(cache=True, error_model="numpy", forceinline=True)
 def _add_up(nodes: Floats, mass: int, first: np.uint64) -> float:
-    """Rewrite the elder siblings' masses of the block that begins with node `first`; the whole mass is returned."""
+    """Recompute the mass before each sibling in the block that begins with node `first`; return the whole mass."""
     total = 0.0
     for child in range(CHILDREN):
         total += nodes[mass, first + child]
     before = nodes[mass, first]
     for child in range(SECOND, CHILDREN):
-        # A target that rounding has pushed to the very end must still fall on the last child that has any mass.
+        # A target that rounding has moved to the very end must still fall on the last child with mass.
         nodes[BEFORE + mass, first + child] = before if before < total else np.inf
         before += nodes[mass, first + child]
     return total
@@ -142,9 +142,9 @@ def _refresh_ancestors(leaves: Floats, nodes: Floats, levels: Levels, slot: int)
 
 @njit(cache=True, error_model="numpy")
 def refresh_all_ancestors(leaves: Floats, nodes: Floats, levels: Levels, slots: Slots) -> None:
-    """Recompute what lies above many slots, level by level, so that their waits for memory overlap.
+    """Recompute the ancestors of many slots, level by level, so that memory accesses overlap.
 
-    A parent that neighbours in `slots` share is refreshed once.
+    A parent shared by neighbours in `slots` is recomputed once.
     """
     places = np.empty(slots.size, dtype=np.int64)
     count = _parents_of(places, slots)
@@ -158,7 +158,7 @@ def refresh_all_ancestors(leaves: Floats, nodes: Floats, levels: Levels, slots: 
 
 @njit(cache=True, error_model="numpy")
 def _parents_of(parents: Slots, places: Slots) -> int:
-    """Overwrite `parents`, which may be `places` itself, with the parents, without repeating a neighbour; how many."""
+    """Write the parents of `places`, without adjacent duplicates, to `parents` (may be `places`); return how many."""
     count = 0
     for i in range(places.size):
         parent = places[i] >> SHIFT
@@ -170,7 +170,7 @@ def _parents_of(parents: Slots, places: Slots) -> int:
 
 @njit(cache=True, error_model="numpy", forceinline=True)
 def write_leaf(leaves: Floats, slot: int, priority: float, alpha: float, gamma: float) -> None:
-    """Give one slot a priority in its leaves alone; its ancestors must be refreshed before anything is drawn."""
+    """Set the priority of one slot in the leaves only; its ancestors must be recomputed before the next sampling."""
     leaves[SAMPLING, slot] = priority**alpha
     leaves[REPLACING, slot] = priority**-gamma
     leaves[PRIORITY, slot] = priority
@@ -180,7 +180,7 @@ def write_leaf(leaves: Floats, slot: int, priority: float, alpha: float, gamma: 
 def set_priority(
     leaves: Floats, nodes: Floats, levels: Levels, slot: int, priority: float, alpha: float, gamma: float
 ) -> None:
-    """Give one slot a priority, in all trees."""
+    """Set the priority of one slot in all trees."""
     write_leaf(leaves, slot, priority, alpha, gamma)
     _refresh_ancestors(leaves, nodes, levels, slot)
 
@@ -189,7 +189,7 @@ def set_priority(
 def set_priorities(
     leaves: Floats, nodes: Floats, levels: Levels, slots: Slots, priorities: Floats, alpha: float, gamma: float
 ) -> None:
-    """Give many slots their priorities; of a slot named twice the last one counts."""
+    """Set the priorities of many slots; if a slot is repeated, the last value counts."""
     for i in range(slots.size):
         write_leaf(leaves, slots[i], priorities[i], alpha, gamma)
     refresh_all_ancestors(leaves, nodes, levels, slots)
@@ -197,7 +197,7 @@ def set_priorities(
 
 @njit(cache=True, error_model="numpy")
 def rebuild(leaves: Floats, nodes: Floats, levels: Levels, size: int, alpha: float, gamma: float) -> None:
-    """Make all leaves and nodes anew from the priorities of the first `size` slots, for these exponents."""
+    """Recompute all leaves and nodes from the priorities of the first `size` slots, for these exponents."""
     for slot in range(size):
         write_leaf(leaves, slot, leaves[PRIORITY, slot], alpha, gamma)
     for block in range(leaves.shape[1] >> SHIFT):
@@ -209,18 +209,18 @@ def rebuild(leaves: Floats, nodes: Floats, levels: Levels, size: int, alpha: flo
 
 @njit(cache=True, error_model="numpy")
 def set_replacing_mass(leaves: Floats, nodes: Floats, levels: Levels, slot: int, mass: float) -> None:
-    """Overwrite the replacing mass alone: zero keeps a slot out of further draws until it is put back."""
+    """Overwrite only the replacing mass: a slot of mass zero is not sampled until its mass is restored."""
     leaves[REPLACING, slot] = mass
     _refresh_ancestors(leaves, nodes, levels, slot)
 
 
 @njit(cache=True, error_model="numpy")
-def draw_into(slots: Slots, targets: Floats, leaves: Floats, nodes: Floats, levels: Levels, mass: int) -> None:
-    """Stratified draw by mass, SAMPLING or REPLACING: `slots` is overwritten with the drawn slots.
+def sample_into(slots: Slots, targets: Floats, leaves: Floats, nodes: Floats, levels: Levels, mass: int) -> None:
+    """Sample slots by mass, SAMPLING or REPLACING, one from each of as many equal slices; `slots` is overwritten.
 
-    `targets` comes in as uniform numbers in [0, 1), one for each of the equal slices of the total mass, and is used up.
-    A target falls on the leaf whose interval [mass of all leaves before it, that + its own mass) holds it.
-    All draws go down together, level by level, so that their waits for memory overlap.
+    `targets` contains uniform numbers in [0, 1), one per slice of the total mass, and is overwritten. A target falls on
+    the leaf whose interval [mass of all leaves before it, that + its own mass) contains it. All targets descend
+    together, level by level, so that memory accesses overlap.
     """
     before, masses = nodes[BEFORE + mass], leaves[mass]
     total = nodes[mass, levels[-1]]
@@ -239,7 +239,7 @@ def draw_into(slots: Slots, targets: Floats, leaves: Floats, nodes: Floats, leve
 
 
 @njit(cache=True, error_model="numpy")
-def draw_to_sample(
+def sample_with_weights(
     slots: Slots,
     weights: NDArray[np.float32],
     uniforms: Floats,
@@ -249,27 +249,27 @@ def draw_to_sample(
     alpha: float,
     beta: float,
 ) -> None:
-    """Slots drawn by p ** alpha, and the weight of each: (N P(i)) ** -beta over the greatest such weight of ALL slots.
+    """Sample slots by p ** alpha, with weights (N P(i)) ** -beta divided by the maximum such weight over ALL slots.
 
-    N and the total mass cancel out: what is left is (least mass / mass) ** beta. `slots` and `weights` are overwritten:
-    arrays that compiled code makes take longer to hand over than those it is given.
+    N and the total mass cancel out, which leaves (minimum mass / mass) ** beta. `slots` and `weights` are overwritten,
+    because filling given arrays is faster than allocating them in compiled code.
     """
-    draw_into(slots, uniforms.copy(), leaves, nodes, levels, SAMPLING)
+    sample_into(slots, uniforms.copy(), leaves, nodes, levels, SAMPLING)
     least_mass = nodes[LEAST, levels[-1]] ** alpha
     for i in range(slots.size):
         weights[i] = (least_mass / leaves[SAMPLING, slots[i]]) ** beta
 
 
 @njit(cache=True, error_model="numpy")
-def draw_to_replace(leaves: Floats, nodes: Floats, levels: Levels, uniforms: Floats) -> Slots:
-    """Slots drawn by p ** -gamma; one may come up more than once."""
+def sample_to_replace(leaves: Floats, nodes: Floats, levels: Levels, uniforms: Floats) -> Slots:
+    """Sample slots by p ** -gamma, with possible repetitions."""
     slots = np.empty(uniforms.size, dtype=np.int64)
-    draw_into(slots, uniforms.copy(), leaves, nodes, levels, REPLACING)
+    sample_into(slots, uniforms.copy(), leaves, nodes, levels, REPLACING)
     return slots
 
 
 def _is_blank(numbers: Floats, least: int) -> bool:
-    """Whether nothing is stored in these leaves or nodes, whose row `least` is infinite then and the others zero."""
+    """Whether these leaves or nodes are empty: row `least` is infinite, all others are zero."""
     return bool(np.isposinf(numbers[least]).all() and not np.delete(numbers, least, axis=0).any())
 
 
@@ -279,50 +279,50 @@ class PriorityTrees:
     def __init__(self, capacity: int, alpha: float, gamma: float) -> None:
         self.alpha = alpha
         self.gamma = gamma
+        self.capacity = capacity
         self.arrays = empty_trees(capacity)
-        self._capacity = capacity
 
     @property
     def priorities(self) -> Floats:
-        """The priority of each slot, infinite where nothing is stored; a view, not to be written."""
-        return self.arrays.leaves[PRIORITY, : self._capacity]
+        """Priority of each slot, infinite if nothing is stored; a view that must not be modified."""
+        return self.arrays.leaves[PRIORITY, : self.capacity]
 
     @property
     def greatest(self) -> float:
-        """The greatest priority stored, 0 when nothing is."""
+        """The maximum stored priority; 0 if nothing is stored."""
         return float(self.arrays.nodes[GREATEST, self.arrays.levels[-1]])
 
     def set(self, slots: Slots, priorities: Floats) -> None:
-        """Give many slots their priorities; of a slot named twice the last one counts."""
+        """Set the priorities of many slots; if a slot is repeated, the last value counts."""
         set_priorities(*self.arrays, slots, priorities, self.alpha, self.gamma)
 
     def rebuild(self, size: int, alpha: float, gamma: float) -> None:
-        """Make everything anew from the priorities of the first `size` slots, for new exponents."""
+        """Recompute everything from the priorities of the first `size` slots, for new exponents."""
         self.alpha, self.gamma = alpha, gamma
         rebuild(*self.arrays, size, alpha, gamma)
 
     def load(self, priorities: Floats, alpha: float, gamma: float) -> None:
-        """Hold these priorities in the first slots, and nothing else."""
+        """Replace all content with these priorities, in the first slots."""
         self.arrays.leaves[PRIORITY, : priorities.size] = priorities
         self.rebuild(priorities.size, alpha, gamma)
 
-    def draw_to_sample(self, uniforms: Floats, beta: float) -> tuple[Slots, NDArray[np.float32]]:
-        """Slots drawn by p ** alpha and their importance weights."""
+    def sample(self, uniforms: Floats, beta: float) -> tuple[Slots, NDArray[np.float32]]:
+        """Sample slots by p ** alpha, one per uniform number; return them and their importance weights."""
         slots = np.empty(uniforms.size, dtype=np.int64)
         weights = np.empty(uniforms.size, dtype=np.float32)
-        draw_to_sample(slots, weights, uniforms, *self.arrays, self.alpha, beta)
+        sample_with_weights(slots, weights, uniforms, *self.arrays, self.alpha, beta)
         return slots, weights
 
-    def draw_distinct_to_replace(self, count: int, rng: np.random.Generator) -> Slots:
-        """`count` different slots by p ** -gamma; all that have mass when there are fewer.
+    def sample_distinct_to_replace(self, count: int, rng: np.random.Generator) -> Slots:
+        """Sample `count` distinct slots by p ** -gamma; all slots with mass if there are fewer.
 
-        What is drawn already is kept out of the next draw, which is the same as drawing again whenever a slot comes up
-        twice, but cannot go on forever.
+        Slots already sampled get mass zero for the next attempt: this is equivalent to rejecting repeated slots, but
+        always terminates.
         """
         leaves, nodes, levels = self.arrays
         held: dict[int, float] = {}
         while len(held) < count and nodes[REPLACING, levels[-1]] > 0.0:
-            for slot in draw_to_replace(leaves, nodes, levels, rng.random(count - len(held))).tolist():
+            for slot in sample_to_replace(leaves, nodes, levels, rng.random(count - len(held))).tolist():
                 held.setdefault(slot, float(leaves[REPLACING, slot]))
             for slot in held:
                 set_replacing_mass(leaves, nodes, levels, slot, 0.0)
@@ -331,7 +331,7 @@ class PriorityTrees:
         return np.array(list(held), dtype=np.int64)
 
     def check_valid(self, size: int) -> tuple[bool, str]:
-        """Whether every leaf follows from its priority and every node from its children, with what is wrong if not."""
+        """Return whether leaves match their priorities and nodes their children, and what is wrong if not."""
         leaves = self.arrays.leaves
         priorities = self.priorities[:size]
         if not (np.isfinite(priorities).all() and (priorities > 0).all()):
@@ -357,7 +357,7 @@ class PriorityTrees:
 
 
 def _check_level(level: Floats, children: Floats) -> tuple[bool, str]:
-    """Whether the nodes of a level follow from the blocks of children below, and what lies before each from it."""
+    """Return whether the nodes of a level match the blocks of children below, and what is wrong if not."""
     parents, padding = np.split(level, [children.shape[1]], axis=1)
     if not _is_blank(padding[:BEFORE], LEAST):
         return False, "a node without children has a priority or a mass"
@@ -375,5 +375,5 @@ def _check_level(level: Floats, children: Floats) -> tuple[bool, str]:
         before = np.where(running < running[:, -1:], running, np.inf)[:, :-1]
         found = level[BEFORE + row].reshape(-1, FANOUT)
         if found[:, 0].any() or not np.array_equal(found[:, 1:], before):
-            return False, f"row {BEFORE + row} is not the mass of the elder siblings"
+            return False, f"row {BEFORE + row} is not the mass of the siblings before"
     return True, ""

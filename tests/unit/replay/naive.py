@@ -1,11 +1,11 @@
-"""A replay that is plainly right: lists, cumulative sums, one transition at a time. The oracle of `DpsrReplay`.
+"""A replay that is plainly right: lists, cumulative sums, one transition at a time. The oracle of `Replay`.
 
 It is written from the design, not from the fast code, and shares with it only the records that come in and go out and
 the order in which random numbers are consumed: C_c for each common replacement, one for each row of a batch, and for a
 round as many as candidates are still missing, until none is.
 
 Its total mass is a flat sum and the trees' is a sum of sums. So a target within rounding (a share of about 1e-15) of
-the border between two slots may fall to either side; among the draws of these tests, whose seeds are fixed, none is.
+the border between two slots may fall to either side; among the targets of these tests, whose seeds are fixed, none is.
 Borders themselves are tested where all sums are exact, in `test_replay_trees.py`.
 """
 
@@ -19,15 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsr_apex.config import ReplayConfig
+from dpsr_apex.methods import METHODS
 from dpsr_apex.replay.records import Counters
-from dpsr_apex.replay.transitions import Stack, Store, Transitions
+from dpsr_apex.replay.transitions import Stack, Transitions
 
 Floats = NDArray[np.float64]
 Row = tuple[Stack, int, float, Stack, bool, int, bytes]
 """One transition: s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot."""
 
 
-def rows_of(transitions: Transitions | Store) -> list[Row]:
+def rows_of(transitions: Transitions) -> list[Row]:
     """The transitions one by one."""
     return list(
         zip(
@@ -56,8 +57,11 @@ def transitions_of(rows: Sequence[Row]) -> Transitions:
     )
 
 
-def draw(masses: Floats, uniforms: Floats) -> list[int]:
-    """Stratified draw: each target falls on the slot with mass before <= target < mass before + own mass."""
+def stratified(masses: Floats, uniforms: Floats) -> list[int]:
+    """Sample one slot in each of as many equal slices of the mass.
+
+    A target falls on the slot with mass before <= target < mass before + own mass.
+    """
     ends = np.cumsum(masses)
     starts = np.append(0.0, ends[:-1])
     targets = (np.arange(uniforms.size) + uniforms) / uniforms.size * ends[-1]
@@ -87,10 +91,11 @@ class NaiveRound:
 
 
 class NaiveReplay:
-    """`DpsrReplay`, slowly. Slot i is element i of every list."""
+    """`Replay`, slowly. Slot i is element i of every list."""
 
     def __init__(self, config: ReplayConfig, total_steps: int, rng: np.random.Generator) -> None:
         self.config = config
+        self.method = METHODS[config.method]
         self.total_steps = total_steps
         self.rng = rng
         self.t = 0
@@ -108,7 +113,7 @@ class NaiveReplay:
     def exponents(self) -> tuple[float, float]:
         alpha = self.config.sampling_exponent.at(self.t, self.total_steps)
         gamma = self.config.replacing_exponent.at(self.t, self.total_steps)
-        return (0.0 if self.config.method == "uniform" else alpha), gamma
+        return (0.0 if self.method.sampler == "uniform" else alpha), gamma
 
     def follow_schedules(self) -> None:
         alpha, gamma = self.exponents()
@@ -116,10 +121,11 @@ class NaiveReplay:
             self.alpha, self.gamma = alpha, gamma
 
     def sampling_line(self) -> tuple[list[int], Floats]:
-        """The slots in the order in which they lie on the line that is drawn from, and the mass of each."""
+        """The slots in the order in which they lie on the line that is sampled, and the mass of each."""
         slots = list(range(len(self.rows)))
-        if self.config.method != "per_rank":
+        if self.method.sampler in ("proportional", "uniform"):
             return slots, np.array([priority**self.alpha for priority in self.priorities])
+        assert self.method.sampler == "rank", f"a new sampler needs its oracle here: {self.method.sampler}"
         best_first = sorted(slots, key=lambda slot: (-self.priorities[slot], slot))
         return best_first, np.array([(1 / rank) ** self.alpha for rank in range(1, len(slots) + 1)])
 
@@ -137,7 +143,7 @@ class NaiveReplay:
             arrival = Arrival(row, priority, self.t, self.take_serial())
             if len(self.rows) < self.config.capacity:
                 self.append(arrival)
-            elif self.config.method == "dpsr" and self.config.recycle_period and self.is_round_due():
+            elif self.method.recycles and self.config.recycle_period and self.is_round_due():
                 opened.append(self.open_round(arrival))
             else:
                 self.replace(arrival)
@@ -168,15 +174,16 @@ class NaiveReplay:
         self.rows[slot] = arrival.row
 
     def replace(self, arrival: Arrival) -> None:
-        if self.config.method in ("double", "dpsr"):
-            candidates = draw(self.replacing_masses(), self.rng.random(self.config.replace_candidates))
+        if self.method.remover == "priority":
+            candidates = stratified(self.replacing_masses(), self.rng.random(self.config.replace_candidates))
         else:
+            assert self.method.remover == "oldest", f"a new remover needs its oracle here: {self.method.remover}"
             candidates = list(range(len(self.rows)))
         oldest = min(candidates, key=lambda slot: (self.births[slot], self.serials[slot]))
-        self.make_room(oldest, arrival)
+        self.count_replaced(oldest, arrival)
         self.put(oldest, arrival, max(self.priorities) if arrival.priority is None else arrival.priority)
 
-    def make_room(self, slot: int, arrival: Arrival) -> None:
+    def count_replaced(self, slot: int, arrival: Arrival) -> None:
         self.counters.replaced += 1
         self.counters.replaced_age += arrival.birth - self.births[slot]
         self.counters.replaced_priority += self.priorities[slot]
@@ -188,7 +195,7 @@ class NaiveReplay:
         beta = self.config.bias_annealing.at(self.t, self.total_steps)
         weights = (len(self.rows) * masses / masses.sum()) ** -beta
         weights /= weights.max()
-        places = draw(masses, self.rng.random(batch_size))
+        places = stratified(masses, self.rng.random(batch_size))
         slots = [line[place] for place in places]
         return [self.identities[slot] for slot in slots], weights[places], [self.rows[slot] for slot in slots]
 
@@ -201,10 +208,11 @@ class NaiveReplay:
                 self.counters.priorities_stale += 1
 
     def open_round(self, waiting: Arrival) -> int:
+        assert self.method.recycler == "low_priority", f"a new recycler needs its oracle here: {self.method.recycler}"
         masses = self.replacing_masses()
         held: list[int] = []
         while len(held) < min(self.config.recycle_candidates, len(self.rows)):
-            for slot in draw(masses, self.rng.random(self.config.recycle_candidates - len(held))):
+            for slot in stratified(masses, self.rng.random(self.config.recycle_candidates - len(held))):
                 if slot not in held:
                     held.append(slot)
             masses[held] = 0.0
@@ -253,11 +261,11 @@ class NaiveReplay:
             priority = greatest if self.config.recycle_at_max_priority else td_error + self.config.priority_floor
             slot, arrival = self.identities.index(name), Arrival(row, None, self.t, self.take_serial())
             gain = td_error + self.config.priority_floor - self.priorities[slot]
-            self.make_room(slot, arrival)
+            self.count_replaced(slot, arrival)
             self.put(slot, arrival, priority)
             self.gains[slot] = gain
             self.counters.recycled += 1
             self.counters.recycled_gain += gain
         entry = round_.waiting.priority
-        self.make_room(self.identities.index(weakest), round_.waiting)
+        self.count_replaced(self.identities.index(weakest), round_.waiting)
         self.put(self.identities.index(weakest), round_.waiting, greatest if entry is None else entry)

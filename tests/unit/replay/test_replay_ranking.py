@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsr_apex.replay.ranking import Ranking
-from tests.unit.replay.naive import draw
+from tests.unit.replay.naive import stratified
 from tests.unit.replay.twins import CAPACITIES
 
 ALMOST_ONE = 1 - 2.0**-53
@@ -39,7 +39,7 @@ def test_the_order_is_that_of_sorting(first: list[float], moves: list[tuple[int,
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 5.0])
-def test_draws_and_weights_follow_the_ranks(capacity: int, alpha: float) -> None:
+def test_samples_and_weights_follow_the_ranks(capacity: int, alpha: float) -> None:
     rng = np.random.default_rng(capacity)
     count = capacity // 2 + 1
     priorities = rng.permutation(np.arange(1.0, count + 1))
@@ -48,13 +48,13 @@ def test_draws_and_weights_follow_the_ranks(capacity: int, alpha: float) -> None
     masses = ranks**-alpha
     line = np.argsort(ranks)
     for uniforms in (rng.random(64), np.zeros(3), np.full(5, ALMOST_ONE)):
-        slots, weights = ranking.draw_to_sample(uniforms, 0.4)
-        assert slots.tolist() == line[draw(masses[line], uniforms)].tolist()
+        slots, weights = ranking.sample(uniforms, 0.4)
+        assert slots.tolist() == line[stratified(masses[line], uniforms)].tolist()
         expected = (count * masses / masses.sum()) ** -0.4
         np.testing.assert_allclose(weights, (expected / expected.max())[slots], rtol=1e-6)
 
 
-def test_a_loaded_ranking_goes_on_like_the_one_that_was_saved() -> None:
+def test_a_loaded_ranking_continues_like_the_one_that_was_saved() -> None:
     rng = np.random.default_rng(0)
     priorities = rng.integers(1, 9, 50).astype(np.float64)
     grown, loaded = ranked(priorities.tolist(), 60), Ranking(60, 0.3)

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dpsr_apex.replay.memory import DpsrReplay
 from dpsr_apex.replay.records import Round
-from tests.unit.replay.naive import Row, draw, rows_of, transitions_of
-from tests.unit.replay.twins import Twins, make_config, make_rows
+from dpsr_apex.replay.replay import Replay
+from tests.unit.replay.naive import Row, rows_of, stratified, transitions_of
+from tests.unit.replay.twins import Twins, make_config, make_rows, stored_rows
 
 FLOOR = 0.5
 
 
-def just_before_a_round(at_max: bool = False, seed: int = 0) -> DpsrReplay:
+def just_before_a_round(at_max: bool = False, seed: int = 0) -> Replay:
     """Nine transitions in nine slots, t = 9, priorities 1 to 9; the tenth opens a round of four candidates."""
     config = make_config(
         capacity=9,
@@ -25,12 +25,12 @@ def just_before_a_round(at_max: bool = False, seed: int = 0) -> DpsrReplay:
         recycle_at_max_priority=at_max,
         gamma=1.0,
     )
-    replay = DpsrReplay(config, 100, np.random.default_rng(seed))
+    replay = Replay(config, 100, np.random.default_rng(seed))
     replay.insert(transitions_of(make_rows(0, 9)), np.arange(1.0, 10.0) - FLOOR)
     return replay
 
 
-def open_round(replay: DpsrReplay, td_error: float | None = None) -> tuple[Round, Row]:
+def open_round(replay: Replay, td_error: float | None = None) -> tuple[Round, Row]:
     (newcomer,) = make_rows(500, 1)
     (round_,) = replay.insert(transitions_of([newcomer]), None if td_error is None else np.array([td_error]))
     return round_, newcomer
@@ -40,19 +40,21 @@ def open_round(replay: DpsrReplay, td_error: float | None = None) -> tuple[Round
 @pytest.mark.parametrize("seed", range(5))
 def test_a_round_is_algorithm_1_step_by_step(at_max: bool, seed: int) -> None:
     replay = just_before_a_round(at_max, seed)
-    before = dict(zip(replay.identities.tolist(), rows_of(replay._store), strict=True))
+    before = dict(zip(replay.identities.tolist(), stored_rows(replay), strict=True))
     uniforms = np.random.default_rng(seed)
 
     # Step 1: candidates by p ** -gamma, until four distinct ones are held. Until the round ends, nothing is replaced.
     round_, newcomer = open_round(replay)
     masses, slots = 1 / np.arange(1.0, 10.0), list[int]()
     while len(slots) < 4:
-        slots += [slot for slot in dict.fromkeys(draw(masses, uniforms.random(4 - len(slots)))) if slot not in slots]
+        slots += [
+            slot for slot in dict.fromkeys(stratified(masses, uniforms.random(4 - len(slots)))) if slot not in slots
+        ]
         masses[slots] = 0.0
     assert replay.t == 10
     assert round_.candidates.tolist() == [replay.identities[slot] for slot in slots]
     assert rows_of(round_.stored) == [before[name] for name in round_.candidates.tolist()]
-    assert rows_of(replay._store) == list(before.values())
+    assert stored_rows(replay) == list(before.values())
 
     # Steps 2 and 3 happen outside: each candidate's state is entered again, another action is taken, |delta'| is found.
     recycled = make_rows(600, 4)
@@ -66,7 +68,7 @@ def test_a_round_is_algorithm_1_step_by_step(at_max: bool, seed: int) -> None:
         is_weakest = row == 1
         expected[slot] = newcomer if is_weakest else recycled[row]
         priorities[slot] = 9.0 if is_weakest or at_max else td_errors[row] + FLOOR  # 9: the greatest before the round
-    assert rows_of(replay._store) == expected
+    assert stored_rows(replay) == expected
     assert replay.priorities.tolist() == priorities.tolist()
     assert replay.births[slots].tolist() == [10] * 4
     untouched = np.setdiff1d(np.arange(9), slots)
@@ -93,16 +95,16 @@ def test_the_newcomers_own_td_error_is_kept_while_it_waits() -> None:
     replay = just_before_a_round()
     round_, newcomer = open_round(replay, td_error=2.0)
     replay.answer(0, round_.candidates, transitions_of(make_rows(600, 4)), np.array([3.0, 1.0, 7.0, 20.0]))
-    slot = rows_of(replay._store).index(newcomer)
+    slot = stored_rows(replay).index(newcomer)
     assert replay.priorities[slot] == 2.0 + FLOOR
     assert replay.births[slot] == 10
 
 
-def test_the_first_of_equally_weak_ones_makes_room() -> None:
+def test_the_first_of_equally_weak_ones_is_replaced() -> None:
     replay = just_before_a_round()
     round_, newcomer = open_round(replay)
     replay.answer(0, round_.candidates, transitions_of(make_rows(600, 4)), np.zeros(4))
-    assert rows_of(replay._store)[round_.candidates[0] % 9] == newcomer
+    assert stored_rows(replay)[round_.candidates[0] % 9] == newcomer
 
 
 def test_an_expired_round_ends_with_what_arrived() -> None:
@@ -113,8 +115,8 @@ def test_an_expired_round_ends_with_what_arrived() -> None:
     replay.answer(0, answered, transitions_of(recycled), np.array([5.0, 2.0]))
     assert replay.rounds
     replay.expire(0)
-    assert rows_of(replay._store)[answered[0] % 9] == recycled[0]
-    assert rows_of(replay._store)[answered[1] % 9] == newcomer
+    assert stored_rows(replay)[answered[0] % 9] == recycled[0]
+    assert stored_rows(replay)[answered[1] % 9] == newcomer
     counters = replay.counters
     assert (counters.candidates_applied, counters.candidates_lost, counters.rounds_expired) == (2, 2, 1)
     assert replay.check_valid() == (True, "")
@@ -124,7 +126,7 @@ def test_the_newcomer_of_an_unanswered_round_is_not_lost() -> None:
     replay = just_before_a_round()
     _, newcomer = open_round(replay)
     replay.expire(0)
-    assert rows_of(replay._store).count(newcomer) == 1
+    assert stored_rows(replay).count(newcomer) == 1
     assert replay.births.max() == 10
     assert (replay.counters.recycled, replay.counters.replaced, replay.counters.candidates_lost) == (0, 1, 4)
 
@@ -139,7 +141,7 @@ def test_a_candidate_replaced_meanwhile_is_dropped_and_counted() -> None:
     open_rounds = len(replay.rounds)
     recycled = make_rows(2000, 4)
     replay.answer(0, round_.candidates, transitions_of(recycled), np.ones(4))
-    stored = rows_of(replay._store)
+    stored = stored_rows(replay)
     assert newcomer in stored
     assert not any(row in stored for row in recycled)
     assert (replay.counters.candidates_stale, replay.counters.recycled) == (4, 0)
@@ -165,62 +167,62 @@ def test_the_weakest_is_sought_among_the_candidates_still_present() -> None:
 
 def test_stored_candidates_are_as_they_were_when_the_round_was_opened() -> None:
     replay = just_before_a_round()
-    before = rows_of(replay._store)
-    chunk = make_rows(500, 300)  # opens a round with its first, and goes on by common replacement
+    before = stored_rows(replay)
+    chunk = make_rows(500, 300)  # opens a round with its first, and continues by common replacement
     round_ = replay.insert(transitions_of(chunk))[0]
     assert rows_of(round_.stored) == [before[name % 9] for name in round_.candidates.tolist()]
     assert not np.isin(round_.candidates, replay.identities).all()
 
 
-def set_counter(name: str) -> Callable[[DpsrReplay], None]:
-    def corrupt(replay: DpsrReplay) -> None:
+def set_counter(name: str) -> Callable[[Replay], None]:
+    def corrupt(replay: Replay) -> None:
         setattr(replay.counters, name, getattr(replay.counters, name) + 1)
 
     return corrupt
 
 
-def assign(column: str, index: int, value: int) -> Callable[[DpsrReplay], None]:
-    def corrupt(replay: DpsrReplay) -> None:
-        getattr(replay, column)[index] = value
+def assign(column: str, index: int, value: int) -> Callable[[Replay], None]:
+    def corrupt(replay: Replay) -> None:
+        getattr(replay._slots, column)[index] = value
 
     return corrupt
 
 
-def set_number(name: str, change: int) -> Callable[[DpsrReplay], None]:
-    def corrupt(replay: DpsrReplay) -> None:
+def set_number(name: str, change: int) -> Callable[[Replay], None]:
+    def corrupt(replay: Replay) -> None:
         setattr(replay, name, getattr(replay, name) + change)
 
     return corrupt
 
 
-def forget_state(replay: DpsrReplay) -> None:
-    replay._store.s_tm1[3] = ()
+def forget_state(replay: Replay) -> None:
+    replay._store["s_tm1"][3] = ()
 
 
-def corrupt_trees(replay: DpsrReplay) -> None:
+def corrupt_trees(replay: Replay) -> None:
     replay._trees.arrays.leaves[0, 2] *= 2
 
 
-def forget_round(replay: DpsrReplay) -> None:
+def forget_round(replay: Replay) -> None:
     replay.rounds.clear()
-    replay.counters.replaced += 1  # as if its newcomer had found room
+    replay.counters.replaced += 1  # as if its newcomer had been stored
 
 
 @pytest.mark.parametrize(
     ("corrupt", "reason"),
     [
-        (set_number("size", 1), "more is stored than there is room for"),
+        (set_number("size", 1), "more transitions are stored than the capacity"),
         (set_number("size", -1), "an empty slot has an identity"),
-        (assign("_identities", 3, 4), "an identity is not of its slot"),
-        (assign("_identities", 3, 3 - 9), "a stored transition has no identity"),
-        (assign("_identities", 3, 3 + 9 * 1000), "an identity is from the future"),
-        (assign("_births", 3, 9), "the order of identities is not the order of births"),
-        (assign("_births", 0, 0), "a birth is not between 1 and t"),
-        (assign("_births", 8, 11), "a birth is not between 1 and t"),
-        (set_number("t", 1), "transitions were lost or made"),
-        (set_counter("replaced"), "transitions were lost or made"),
-        (set_counter("recycled"), "transitions were lost or made"),
-        (set_number("_next_serial", 1), "serial numbers do not count what came in"),
+        (assign("identities", 3, 4), "an identity does not belong to its slot"),
+        (assign("identities", 3, 3 - 9), "a stored transition has no identity"),
+        (assign("identities", 3, 3 + 9 * 1000), "an identity is from the future"),
+        (assign("births", 3, 9), "the order of identities is not the order of births"),
+        (assign("births", 0, 0), "a birth is not between 1 and t"),
+        (assign("births", 8, 11), "a birth is not between 1 and t"),
+        (set_number("t", 1), "transitions were lost or created"),
+        (set_counter("replaced"), "transitions were lost or created"),
+        (set_counter("recycled"), "transitions were lost or created"),
+        (set_number("_next_serial", 1), "serial numbers do not match the insertions"),
         (set_counter("rounds_opened"), "a round was neither closed nor expired"),
         (set_counter("rounds_expired"), "a round was neither closed nor expired"),
         (forget_round, "a round was neither closed nor expired"),
@@ -232,7 +234,7 @@ def forget_round(replay: DpsrReplay) -> None:
         (corrupt_trees, "a leaf of row 0 is not its priority to the power of 0.6"),
     ],
 )
-def test_check_valid_notices(corrupt: Callable[[DpsrReplay], None], reason: str) -> None:
+def test_check_valid_notices(corrupt: Callable[[Replay], None], reason: str) -> None:
     replay = just_before_a_round()
     open_round(replay)
     assert replay.check_valid() == (True, "")
@@ -241,7 +243,7 @@ def test_check_valid_notices(corrupt: Callable[[DpsrReplay], None], reason: str)
 
 
 def test_check_valid_notices_a_ranking_that_differs_from_the_trees() -> None:
-    replay = DpsrReplay(make_config("per_rank", capacity=4), 100, np.random.default_rng(0))
+    replay = Replay(make_config("per_rank", capacity=4), 100, np.random.default_rng(0))
     replay.insert(transitions_of(make_rows(0, 4)))
     replay._trees.set(np.array([2]), np.array([5.0]))
     assert replay.check_valid() == (False, "the ranking holds other priorities than the trees")

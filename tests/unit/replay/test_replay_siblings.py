@@ -1,4 +1,4 @@
-"""The steps of a draw, beside the same said in Python, in a block that is not the first of its array."""
+"""The steps down a tree, beside the same in plain Python, in a block that is not the first of its array."""
 
 from __future__ import annotations
 

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import gc
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsr_apex.config import Method
-from dpsr_apex.replay.memory import DpsrReplay
-from dpsr_apex.replay.transitions import blank, pack, read_rows, unpack, write_rows
+import dpsr_apex
+from dpsr_apex.methods import METHODS
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.transitions import (
+    COLUMNS,
+    PACKED,
+    blank,
+    concatenate,
+    from_lists,
+    pack,
+    read_rows,
+    to_lists,
+    unpack,
+    write_rows,
+)
 from tests.unit.replay.naive import Row, rows_of, transitions_of
-from tests.unit.replay.twins import METHODS, make_config, make_rows
+from tests.unit.replay.twins import make_config, make_rows
 
 
 @st.composite
@@ -64,8 +81,75 @@ def test_rows_are_written_where_they_belong_and_the_last_stays() -> None:
     rows = make_rows(0, 3)
     write_rows(store, np.array([4, 1, 4]), transitions_of(rows))
     assert rows_of(read_rows(store, np.array([1, 4]))) == [rows[1], rows[2]]
-    assert rows_of(store)[0] == ((), 0, 0.0, (), False, 0, b"")
+    assert rows_of(read_rows(store, np.zeros(1, dtype=np.int64)))[0] == ((), 0, 0.0, (), False, 0, b"")
     assert rows_of(transitions_of(rows).rows(1, 3)) == rows[1:]
+
+
+def test_rows_are_picked_sliced_and_joined_in_order() -> None:
+    rows = make_rows(0, 6)
+    transitions = transitions_of(rows)
+    assert rows_of(transitions.pick(np.array([4, 0, 4]))) == [rows[4], rows[0], rows[4]]
+    assert rows_of(transitions.rows(2, 5)) == rows[2:5]
+    parts = [transitions.rows(3, 6), transitions.rows(0, 0), transitions.rows(0, 3)]
+    assert rows_of(concatenate(parts)) == rows[3:] + rows[:3]
+
+
+def test_lists_become_columns_of_their_types_and_what_is_left_out_is_blank() -> None:
+    rows = make_rows(0, 3)
+    lists = to_lists(transitions_of(rows))
+    assert list(lists) == [column.name for column in COLUMNS]
+    whole, part = from_lists(**lists), from_lists(a_tm1=[3, 1], snapshots=[b"x", b"y"])
+    assert rows_of(whole) == rows
+    assert rows_of(part) == [((), 3, 0.0, (), False, 0, b"x"), ((), 1, 0.0, (), False, 0, b"y")]
+    for transitions in (whole, part, from_lists(s_tm1=[])):
+        dtypes = [getattr(transitions, column.name).dtype for column in COLUMNS if not column.dtype.hasobject]
+        assert dtypes == [column.dtype for column in COLUMNS if not column.dtype.hasobject]
+    with pytest.raises(KeyError, match="actions"):
+        from_lists(actions=[1])
+
+
+def test_the_numbers_of_the_packed_form_are_aligned() -> None:
+    sizes = [part.dtype.itemsize for part in PACKED]
+    assert sizes == sorted(sizes, reverse=True)
+    assert {part.name for part in PACKED} == pack(transitions_of(make_rows(0, 2))).keys() - {"pieces"}
+
+
+NEW_COLUMNS = (  # each is one line in the table, anywhere in it
+    ("    a_tm1: ", "depth: NDArray[np.int16]", [-3, 4]),
+    ("    s_tm1: ", "chance: Annotated[NDArray[np.float64], Numbers(least=0)]", [0.5, 0.25]),
+    ("    snapshots: ", "goal: list[bytes]", [b"a goal", b""]),
+    ("    r_t: ", "goals: list[Stack]", [(b"a", b"b", b"c"), ()]),
+)
+THERE_AND_BACK = """
+import sys
+import numpy as np
+from dpsr_apex.replay.transitions import blank, concatenate, from_lists, read_rows, to_lists, write_rows
+from dpsr_apex.wire.codec import decode, encode
+from dpsr_apex.wire.messages import Batch
+
+name, rows = sys.argv[1], eval(sys.argv[2])
+made = from_lists(**{name: rows}, s_tm1=[(b"x", b"y"), (b"y",)], n_steps=[1, 1], snapshots=[b"1", b"2"])
+store = blank(5)
+write_rows(store, np.array([3, 1]), made)
+stored = read_rows(store, np.array([3, 1]))
+joined = concatenate([stored.rows(1, 2), stored.pick(np.array([0]))])
+sent = decode(encode(Batch(0, 0, np.arange(2), np.ones(2, np.float32), joined))).transitions
+assert to_lists(sent.pick(np.array([1, 0]))) == to_lists(made)
+assert to_lists(sent)[name] == rows[::-1]
+"""
+
+
+@pytest.mark.parametrize(("before", "line", "rows"), NEW_COLUMNS, ids=lambda given: str(given).strip())
+def test_a_new_column_is_one_line(before: str, line: str, rows: list[Any], tmp_path: Path) -> None:
+    """It is stored, gathered, sliced, joined and sent without a change anywhere else."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(dpsr_apex.__file__).parent, tmp_path / "dpsr_apex", ignore=ignored)
+    table = tmp_path / "dpsr_apex" / "replay" / "transitions.py"
+    table.write_text(table.read_text().replace(before, f"    {line}\n{before}", 1))
+    name = line.partition(":")[0]
+    subprocess.run(
+        [sys.executable, "-c", THERE_AND_BACK, name, repr(rows)], cwd=tmp_path, env={"PYTHONPATH": "."}, check=True
+    )
 
 
 class Frame(bytes):
@@ -81,16 +165,16 @@ class Frame(bytes):
         type(self).alive -= 1
 
 
-def insert_walk(replay: DpsrReplay, start: int, count: int) -> None:
+def insert_walk(replay: Replay, start: int, count: int) -> None:
     """One long episode: s_t of each transition is s_tm1 of the next, so each brings one new frame."""
     frames = [Frame(b"%d" % i) for i in range(start, start + count + 1)]
     rows: list[Row] = [((frames[i],), 0, 0.0, (frames[i + 1],), False, 1, Frame(b"snapshot")) for i in range(count)]
     replay.insert(transitions_of(rows))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_frame_goes_with_the_last_transition_that_uses_it(method: Method) -> None:
-    replay = DpsrReplay(make_config(method, capacity=10, recycle_period=0), 1_000, np.random.default_rng(0))
+@pytest.mark.parametrize("method", ["per_rank", "dpsr"])  # the two removers, and the two ways to keep priorities
+def test_a_frame_goes_with_the_last_transition_that_uses_it(method: str) -> None:
+    replay = Replay(make_config(method, capacity=10, recycle_period=0), 1_000, np.random.default_rng(0))
     assert Frame.alive == 0
     insert_walk(replay, 0, 10)
     assert Frame.alive == 11 + 10
@@ -98,7 +182,7 @@ def test_a_frame_goes_with_the_last_transition_that_uses_it(method: Method) -> N
     gc.collect()
     stored = rows_of(replay.read(replay.identities))
     assert Frame.alive == len({id(piece) for row in stored for piece in (row[0][0], row[3][0], row[6])})
-    if method in ("uniform", "per", "per_rank"):
+    if METHODS[method].remover == "oldest":
         assert Frame.alive == 11 + 10
     del replay, stored
     gc.collect()

@@ -17,11 +17,11 @@ from dpsr_apex.replay.trees import (
     REPLACING,
     SAMPLING,
     PriorityTrees,
-    draw_into,
-    draw_to_replace,
+    sample_into,
+    sample_to_replace,
     set_replacing_mass,
 )
-from tests.unit.replay.naive import draw
+from tests.unit.replay.naive import stratified
 from tests.unit.replay.twins import CAPACITIES
 
 ALMOST_ONE = 1 - 2.0**-53
@@ -40,7 +40,7 @@ def grown(
 def slot_of(trees: PriorityTrees, share: float) -> int:
     """The slot that the target at this share of the sampling mass falls on."""
     slots = np.empty(1, dtype=np.int64)
-    draw_into(slots, np.array([share]), *trees.arrays, SAMPLING)
+    sample_into(slots, np.array([share]), *trees.arrays, SAMPLING)
     return int(slots[0])
 
 
@@ -79,13 +79,13 @@ def test_the_ends_of_the_mass_are_the_first_and_the_last_slot(count: int) -> Non
     assert slot_of(trees, 0.0) == 0
     assert slot_of(trees, ALMOST_ONE) == count - 1
     assert slot_of(trees, 1.0) == count - 1  # what (i + u) / k can round to
-    slots, _ = trees.draw_to_sample(np.full(7, ALMOST_ONE), 0.4)
+    slots, _ = trees.sample(np.full(7, ALMOST_ONE), 0.4)
     assert slots.max() == count - 1
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
-@given(capacity=SIZES, seed=st.integers(0, 2**32 - 1), draws=st.integers(1, 40))
-def test_draws_are_the_oracles_with_holes_anywhere(capacity: int, seed: int, draws: int) -> None:
+@given(capacity=SIZES, seed=st.integers(0, 2**32 - 1), targets=st.integers(1, 40))
+def test_samples_are_the_oracles_with_holes_anywhere(capacity: int, seed: int, targets: int) -> None:
     """Exact sums; slots without mass at the ends, inside, and in whole blocks."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, capacity + 1))
@@ -99,9 +99,9 @@ def test_draws_are_the_oracles_with_holes_anywhere(capacity: int, seed: int, dra
     masses = trees.arrays.leaves[REPLACING, :count].copy()
     if not masses.any():
         return
-    uniforms = rng.choice([0.0, ALMOST_ONE, 0.5, 0.25, rng.random()], draws)
-    slots = draw_to_replace(*trees.arrays, uniforms).tolist()
-    assert slots == draw(masses, uniforms)
+    uniforms = rng.choice([0.0, ALMOST_ONE, 0.5, 0.25, rng.random()], targets)
+    slots = sample_to_replace(*trees.arrays, uniforms).tolist()
+    assert slots == stratified(masses, uniforms)
     assert (masses[slots] > 0).all()
 
 
@@ -114,28 +114,28 @@ def test_extreme_priorities_never_lead_to_an_empty_slot(capacity: int, alpha: fl
         trees = grown(10.0 ** rng.uniform(-50, 50, count), capacity, alpha, gamma)
         assert trees.check_valid(count) == (True, "")
         for uniforms in (rng.random(64), np.zeros(64), np.full(64, ALMOST_ONE)):
-            slots, weights = trees.draw_to_sample(uniforms, 0.4)
+            slots, weights = trees.sample(uniforms, 0.4)
             assert 0 <= slots.min() <= slots.max() < count
             assert np.isfinite(weights).all()
             assert weights.max() <= 1.0
-            assert draw_to_replace(*trees.arrays, uniforms).max() < count
-        distinct = trees.draw_distinct_to_replace(count, rng)
+            assert sample_to_replace(*trees.arrays, uniforms).max() < count
+        distinct = trees.sample_distinct_to_replace(count, rng)
         assert sorted(distinct.tolist()) == list(range(count))
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_distinct_draws_leave_the_trees_as_they_were(capacity: int) -> None:
+def test_distinct_samples_leave_the_trees_as_they_were(capacity: int) -> None:
     rng = np.random.default_rng(capacity)
     trees = grown(np.exp(rng.normal(size=capacity)))
     before = copies(trees)
     for count in (1, 2, capacity, capacity + 3):
-        drawn = trees.draw_distinct_to_replace(count, rng).tolist()
-        assert len(drawn) == len(set(drawn)) == min(count, capacity)
+        sampled = trees.sample_distinct_to_replace(count, rng).tolist()
+        assert len(sampled) == len(set(sampled)) == min(count, capacity)
         assert_same(copies(trees), before)
 
 
-def test_nothing_can_be_drawn_from_empty_trees() -> None:
-    assert PriorityTrees(9, 1.0, 1.0).draw_distinct_to_replace(3, np.random.default_rng(0)).size == 0
+def test_nothing_can_be_sampled_from_empty_trees() -> None:
+    assert PriorityTrees(9, 1.0, 1.0).sample_distinct_to_replace(3, np.random.default_rng(0)).size == 0
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
@@ -204,10 +204,10 @@ def test_check_valid_notices_a_corrupted_leaf(row: int, slot: int, value: float,
         (LEAST, 1, 0.0, "a parent of row 2 does not follow from its children"),
         (LEAST, 24, 0.0, "a parent of row 2 does not follow from its children"),
         (GREATEST, 1, 99.0, "a parent of row 3 does not follow from its children"),
-        (BEFORE + SAMPLING, 0, 1e-9, "row 4 is not the mass of the elder siblings"),  # nothing is before the first
-        (BEFORE + SAMPLING, 5, 0.0, "row 4 is not the mass of the elder siblings"),
-        (BEFORE + REPLACING, 15, 1.0, "row 5 is not the mass of the elder siblings"),  # infinite where no mass follows
-        (BEFORE + REPLACING, 16 + 1, 0.0, "row 5 is not the mass of the elder siblings"),
+        (BEFORE + SAMPLING, 0, 1e-9, "row 4 is not the mass of the siblings before"),  # nothing is before the first
+        (BEFORE + SAMPLING, 5, 0.0, "row 4 is not the mass of the siblings before"),
+        (BEFORE + REPLACING, 15, 1.0, "row 5 is not the mass of the siblings before"),  # infinite where no mass follows
+        (BEFORE + REPLACING, 16 + 1, 0.0, "row 5 is not the mass of the siblings before"),
     ],
 )
 def test_check_valid_notices_a_corrupted_node(row: int, node: int, value: float, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""A `DpsrReplay` and its oracle, led through the same operations and compared after each."""
+"""A `Replay` and its oracle, led through the same operations and compared after each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsr_apex.config import Method, ReplayConfig
-from dpsr_apex.replay.memory import DpsrReplay
-from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.config import ReplayConfig
+from dpsr_apex.replay.records import SLOT_COLUMNS
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.samplers import Rank
+from dpsr_apex.replay.transitions import read_rows
+from dpsr_apex.schedules import Schedule, constant
 from tests.unit.replay.naive import NaiveReplay, Row, rows_of, transitions_of
 
-METHODS: tuple[Method, ...] = ("uniform", "per", "per_rank", "double", "dpsr")
 CAPACITIES = (1, 2, 7, 8, 9, 64, 65, 513)  # around the powers of the trees' fanout
 
 
 def make_config(
-    method: Method = "dpsr",
+    method: str = "dpsr",
     capacity: int = 8,
     replace_candidates: int = 4,
     recycle_candidates: int = 3,
@@ -58,17 +60,20 @@ def make_rows(start: int, count: int) -> list[Row]:
     ]
 
 
-def image(replay: DpsrReplay) -> dict[str, Any]:
+def stored_rows(replay: Replay) -> list[Row]:
+    """What is in every slot, empty ones included."""
+    return rows_of(read_rows(replay._store, np.arange(replay.config.capacity)))
+
+
+def image(replay: Replay) -> dict[str, Any]:
     """Everything that a replay holds, bit by bit, to be compared with another moment's."""
-    ranking = replay._ranking
+    ranking = replay._sampler.ranking if isinstance(replay._sampler, Rank) else None
     return {
         "t": replay.t,
         "size": replay.size,
         "serial": replay._next_serial,
-        "identities": replay._identities.tobytes(),
-        "births": replay._births.tobytes(),
-        "gains": replay._gains.tobytes(),
-        "rows": rows_of(replay._store),
+        "slots": {column.name: getattr(replay._slots, column.name).tobytes() for column in SLOT_COLUMNS},
+        "rows": stored_rows(replay),
         "leaves": replay._trees.arrays.leaves.tobytes(),
         "nodes": replay._trees.arrays.nodes.tobytes(),
         "exponents": (replay._trees.alpha, replay._trees.gamma),
@@ -86,7 +91,7 @@ class Twins:
     """Both replays, fed alike; each operation ends with a comparison of everything."""
 
     def __init__(self, config: ReplayConfig, total_steps: int = 1_000, seed: int = 0) -> None:
-        self.fast = DpsrReplay(config, total_steps, np.random.default_rng(seed))
+        self.fast = Replay(config, total_steps, np.random.default_rng(seed))
         self.naive = NaiveReplay(config, total_steps, np.random.default_rng(seed))
         self.rows_made = 0
         self.names: list[int] = []  # every identity seen so far, stored or not

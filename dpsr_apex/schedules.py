@@ -1,4 +1,4 @@
-"""Schedules: numbers that change with the clock t (transitions inserted so far), and with nothing else."""
+"""Schedules: values that depend only on the clock t, the number of transitions inserted so far."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schedule:
-    """A straight line from `start` at t = 0 to `end` at t = `over` x total steps, and `end` from there on.
+    """Linear from `start` at t = 0 to `end` at t = `over` x total steps, and constant at `end` afterwards.
 
     A constant is a line whose ends are equal. The paper's exploration max(1 - 9.8 t/T, 0.02) is
     `Schedule(1.0, 0.02, over=0.1)`; its bias annealing 0.4 + 0.6 t/T is `Schedule(0.4, 1.0)`.
@@ -18,11 +18,11 @@ class Schedule:
     over: float = 1.0  # share of the run's total steps, in (0, 1]
 
     def at(self, t: int, total_steps: int) -> float:
-        """The value at clock t of a run of `total_steps`."""
+        """Return the value at clock t of a run of `total_steps`."""
         progress = min(t / (self.over * total_steps), 1.0)
         return self.start + (self.end - self.start) * progress if progress < 1.0 else self.end
 
 
 def constant(value: float) -> Schedule:
-    """The schedule that never moves."""
+    """Return a schedule with a constant value."""
     return Schedule(value, value)

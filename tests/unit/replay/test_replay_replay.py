@@ -1,4 +1,4 @@
-"""`DpsrReplay` against its oracle over long sequences of everything that can happen to it, and what it refuses."""
+"""`Replay` against its oracle over long sequences of everything that can happen to it, and what it refuses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from dpsr_apex.config import Method
-from dpsr_apex.replay.memory import BadPriority, DpsrReplay
-from dpsr_apex.replay.schedules import Schedule
+from dpsr_apex.methods import METHODS
+from dpsr_apex.replay.recyclers import RECYCLERS
+from dpsr_apex.replay.removers import REMOVERS
+from dpsr_apex.replay.replay import BadPriority, Replay
+from dpsr_apex.replay.samplers import SAMPLERS
 from dpsr_apex.replay.transitions import Stack
+from dpsr_apex.schedules import Schedule
 from tests.unit.replay.naive import transitions_of
-from tests.unit.replay.twins import CAPACITIES, METHODS, Twins, image, make_config, make_rows
+from tests.unit.replay.twins import CAPACITIES, Twins, image, make_config, make_rows
 
 BAD_TD_ERRORS = (float("nan"), float("inf"), -float("inf"), -1e-9, 1.1e50)
 
@@ -41,7 +44,7 @@ class ReplayMachine(RuleBasedStateMachine):
     )
     def start(
         self,
-        method: Method,
+        method: str,
         capacity: int,
         replace_candidates: int,
         recycle_candidates: int,
@@ -113,7 +116,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
 TestReplayMachine = ReplayMachine.TestCase
 TestReplayMachine.settings = settings(
-    max_examples=80,
+    max_examples=60,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,
@@ -122,8 +125,8 @@ TestReplayMachine.settings = settings(
 )
 
 
-def live_a_little(twins: Twins, rng: np.random.Generator, operations: int) -> None:
-    """A random life: chunks mostly small and at times more than the capacity; rounds answered, late, or left to die."""
+def use_at_random(twins: Twins, rng: np.random.Generator, operations: int) -> None:
+    """Random operations: chunks mostly small, at times above the capacity; rounds answered, late, or left to expire."""
     capacity = twins.fast.config.capacity
     past: list[tuple[int, list[int]]] = []
     for _ in range(operations):
@@ -148,7 +151,7 @@ def live_a_little(twins: Twins, rng: np.random.Generator, operations: int) -> No
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_a_long_life_is_the_oracles(method: Method, capacity: int) -> None:
+def test_long_random_use_agrees_with_the_oracle(method: str, capacity: int) -> None:
     config = make_config(
         method,
         capacity,
@@ -160,7 +163,7 @@ def test_a_long_life_is_the_oracles(method: Method, capacity: int) -> None:
         recycle_at_max_priority=capacity % 2 == 0,
     )
     twins = Twins(config, total_steps=20 * capacity, seed=capacity)
-    live_a_little(twins, np.random.default_rng(capacity), operations=150)
+    use_at_random(twins, np.random.default_rng(capacity), operations=100)
     assert twins.fast.t > 2 * capacity
     if method == "dpsr":
         assert twins.fast.counters.rounds_closed > 0
@@ -168,9 +171,25 @@ def test_a_long_life_is_the_oracles(method: Method, capacity: int) -> None:
         assert twins.fast.counters.recycled > 0 or capacity == 1
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("remover", REMOVERS)
+@pytest.mark.parametrize("recycler", RECYCLERS)
+@pytest.mark.parametrize("capacity", [9, 65])
+def test_any_sampler_works_with_any_remover_and_recycler(
+    sampler: str, remover: str, recycler: str, capacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed = METHODS["dpsr"]._replace(name="composed", sampler=sampler, remover=remover, recycler=recycler)
+    monkeypatch.setitem(METHODS, "composed", composed)
+    config = make_config("composed", capacity, alpha=Schedule(0.2, 1.2), gamma=Schedule(0.9, 0.1))
+    twins = Twins(config, total_steps=1_000, seed=capacity)
+    use_at_random(twins, np.random.default_rng(capacity), operations=80)
+    assert twins.fast.counters.replaced > capacity
+    assert (twins.fast.counters.recycled > 0) is (recycler != "none")
+
+
 def test_a_chunk_is_the_same_as_its_transitions_one_by_one() -> None:
     config = make_config(capacity=20, recycle_period=9)
-    whole, single = (DpsrReplay(config, 1_000, np.random.default_rng(5)) for _ in range(2))
+    whole, single = (Replay(config, 1_000, np.random.default_rng(5)) for _ in range(2))
     rows = make_rows(0, 100)
     whole.insert(transitions_of(rows))
     for row in rows:
@@ -188,7 +207,7 @@ def test_new_transitions_enter_with_the_greatest_priority_and_the_first_with_one
 
 
 def test_read_names_what_is_not_stored() -> None:
-    replay = DpsrReplay(make_config("per", capacity=4), 100, np.random.default_rng(0))
+    replay = Replay(make_config("per", capacity=4), 100, np.random.default_rng(0))
     replay.insert(transitions_of(make_rows(0, 2)))
     for stranger in (-1, 2, 3, 4 * 7):
         with pytest.raises(KeyError, match=f"transition {stranger} is not in the replay"):
@@ -196,19 +215,19 @@ def test_read_names_what_is_not_stored() -> None:
 
 
 def test_an_empty_replay_cannot_be_sampled() -> None:
-    with pytest.raises(ValueError, match="empty replay"):
-        DpsrReplay(make_config(), 100, np.random.default_rng(0)).sample(3)
+    with pytest.raises(ValueError, match="an empty replay"):
+        Replay(make_config(), 100, np.random.default_rng(0)).sample(3)
 
 
-def with_an_open_round(method: Method = "dpsr") -> DpsrReplay:
-    replay = DpsrReplay(make_config(method, capacity=9, recycle_period=10), 100, np.random.default_rng(0))
+def with_an_open_round(method: str = "dpsr") -> Replay:
+    replay = Replay(make_config(method, capacity=9, recycle_period=10), 100, np.random.default_rng(0))
     replay.insert(transitions_of(make_rows(0, 10)))
     return replay
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bad", BAD_TD_ERRORS)
-def test_an_impossible_td_error_is_named_and_changes_nothing(method: Method, bad: float) -> None:
+def test_an_impossible_td_error_is_named_and_changes_nothing(method: str, bad: float) -> None:
     replay = with_an_open_round(method)
     before = image(replay)
     names = replay.identities[2:5]
@@ -258,7 +277,7 @@ def test_a_stranger_in_an_answer_is_named_and_changes_nothing() -> None:
         lambda replay: replay.answer(0, replay.rounds[0].candidates, transitions_of(make_rows(20, 2)), np.ones(3)),
     ],
 )
-def test_columns_of_different_lengths_are_refused_and_change_nothing(call: Callable[[DpsrReplay], Any]) -> None:
+def test_columns_of_different_lengths_are_refused_and_change_nothing(call: Callable[[Replay], Any]) -> None:
     replay = with_an_open_round()
     before = image(replay)
     with pytest.raises(ValueError, match=r"there are (2 .* 3|3 .* 2) "):
@@ -289,37 +308,37 @@ def test_a_round_that_is_over_cannot_expire_and_nothing_changes() -> None:
     assert image(replay) == before
 
 
-def lived(method: Method, seed: int) -> Twins:
+def used_at_random(method: str, seed: int) -> Twins:
     config = make_config(method, capacity=65, replace_candidates=8, alpha=Schedule(0.2, 1.2), gamma=Schedule(0.9, 0.1))
     twins = Twins(config, total_steps=2_000, seed=seed)
-    live_a_little(twins, np.random.default_rng(seed), operations=40)
+    use_at_random(twins, np.random.default_rng(seed), operations=40)
     for number in list(twins.fast.rounds):
         twins.expire(number)
     return twins
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_saved_and_loaded_replay_goes_on_bit_identically(method: Method) -> None:
-    twins = lived(method, seed=3)
+def test_a_saved_and_loaded_replay_continues_bit_identically(method: str) -> None:
+    twins = used_at_random(method, seed=3)
     facts, arrays = twins.fast.save()
-    loaded = DpsrReplay(twins.fast.config, 2_000, np.random.default_rng(99))
+    loaded = Replay(twins.fast.config, 2_000, np.random.default_rng(99))
     loaded.load(facts, arrays)
     assert image(loaded) == image(twins.fast)
     twins.fast = loaded
-    live_a_little(twins, np.random.default_rng(4), operations=40)
+    use_at_random(twins, np.random.default_rng(4), operations=40)
 
 
 def test_a_used_replay_cannot_be_loaded_into() -> None:
     used = with_an_open_round()
     before = image(used)
-    with pytest.raises(ValueError, match="only a new replay can be loaded into, and this one has taken 10"):
-        used.load(*DpsrReplay(make_config(), 100, np.random.default_rng(0)).save())
+    with pytest.raises(ValueError, match="a state can be loaded only into a new replay, but this one has 10"):
+        used.load(*Replay(make_config(), 100, np.random.default_rng(0)).save())
     assert image(used) == before
 
 
 def test_an_empty_replay_can_be_saved_and_loaded() -> None:
-    replay = DpsrReplay(make_config(), 100, np.random.default_rng(0))
-    loaded = DpsrReplay(make_config(), 100, np.random.default_rng(1))
+    replay = Replay(make_config(), 100, np.random.default_rng(0))
+    loaded = Replay(make_config(), 100, np.random.default_rng(1))
     loaded.load(*replay.save())
     assert image(loaded) == image(replay)
 
