@@ -1,4 +1,4 @@
-"""Addresses of servers: `HOST:PORT` as people write it, endpoints as sockets take them. No sockets here."""
+"""Addresses of servers: parse `HOST:PORT` and convert it to ZeroMQ endpoints (`tcp://HOST:PORT`)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import ipaddress
 import re
 import socket as tcp
 
+from dpsr_apex.errors import UserError
 
-class BadAddress(ValueError):
-    """Not an address that can be talked to, and why."""
+
+class BadAddress(UserError, ValueError):
+    """Raised for an address that is invalid or cannot be reached."""
 
 
 def parse_address(text: str) -> str:
-    """`HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, as an endpoint."""
+    """Return the endpoint of `HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets."""
     endpoint = f"tcp://{text.strip()}"
     host_and_port(endpoint)
     return endpoint
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Whether only this machine can reach it; not so for a name that cannot be resolved."""
+    """Whether only this machine can reach the endpoint; False for a name that cannot be resolved."""
     try:
         host, _ = host_and_port(resolved(endpoint))
     except BadAddress:
@@ -28,49 +30,49 @@ def is_loopback(endpoint: str) -> bool:
 
 
 def host_of(endpoint: str) -> str:
-    """The host of an endpoint, an IPv6 address in brackets."""
+    """Return the host of an endpoint; an IPv6 address is in brackets."""
     host_and_port(endpoint)
     return endpoint.removeprefix("tcp://").rpartition(":")[0]
 
 
 def port_of(endpoint: str) -> int:
-    """The port of an endpoint."""
+    """Return the port of an endpoint."""
     return host_and_port(endpoint)[1]
 
 
 def with_host(endpoint: str, host: str) -> str:
-    """The endpoint; one that stands for every address of its machine is given this host instead."""
+    """Replace a wildcard host (0.0.0.0 or [::]) with `host`; return other endpoints unchanged."""
     return f"tcp://{host}:{port_of(endpoint)}" if host_of(endpoint) in ("0.0.0.0", "[::]") else endpoint
 
 
 def own_host(towards: str) -> str:
-    """The host by which this machine is known on its way to an endpoint; BadAddress when there is no way."""
+    """Return this machine's address on the route to an endpoint; raise BadAddress if there is no route."""
     host, port = host_and_port(resolved(towards))
     family = tcp.AF_INET6 if is_ipv6(towards) else tcp.AF_INET
     try:
         with tcp.socket(family, tcp.SOCK_DGRAM) as probe:
             probe.connect((host, port))  # nothing is sent
-            own = str(probe.getsockname()[0])
+            address = str(probe.getsockname()[0])
     except OSError as error:
-        raise BadAddress(f"there is no way to {towards}: {error.strerror}") from error
-    return f"[{own}]" if is_ipv6(towards) else own
+        raise BadAddress(f"there is no route to {towards}: {error.strerror}") from error
+    return f"[{address}]" if is_ipv6(towards) else address
 
 
-def seen_from_elsewhere(endpoint: str) -> str:
-    """The endpoint; one that stands for every address of its machine is given that of the machine's way out.
+def advertised_endpoint(endpoint: str) -> str:
+    """Return the endpoint that other machines can use: a wildcard host becomes this machine's outgoing address.
 
-    Where there is no way out, it is given the address by which the machine reaches itself.
+    Without an outgoing route it becomes the loopback address.
     """
-    outside, inside = _OUTSIDE[is_ipv6(endpoint)]
+    external, loopback = _EXTERNAL_AND_LOOPBACK[is_ipv6(endpoint)]
     try:
-        host = own_host(outside)
+        host = own_host(external)
     except BadAddress:
-        host = inside
+        host = loopback
     return with_host(endpoint, host)
 
 
-# By whether it is IPv6: an address kept for documentation, which nobody has, and the loopback.
-_OUTSIDE = {False: ("tcp://198.51.100.1:9", "127.0.0.1"), True: ("tcp://[2001:db8::1]:9", "[::1]")}
+# By whether it is IPv6: an address reserved for documentation, to find the outgoing route, and the loopback address.
+_EXTERNAL_AND_LOOPBACK = {False: ("tcp://198.51.100.1:9", "127.0.0.1"), True: ("tcp://[2001:db8::1]:9", "[::1]")}
 
 _ENDPOINT = re.compile(
     r"tcp://(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})"
@@ -78,18 +80,18 @@ _ENDPOINT = re.compile(
 
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
-    """The two parts of an endpoint, an IPv6 address without its brackets; BadAddress says what is wrong with it."""
+    """Return host (IPv6 without brackets) and port of an endpoint; raise BadAddress if it is invalid."""
     match = _ENDPOINT.fullmatch(endpoint)
     if match is None:
         raise BadAddress(
-            f"{endpoint.removeprefix('tcp://')!r} is no address: write HOST:PORT, for example 127.0.0.1:5555, "
+            f"{endpoint.removeprefix('tcp://')!r} is not an address: write HOST:PORT, for example 127.0.0.1:5555, "
             "replay.example:5555 or [::1]:5555"
         )
     host, port = match["ipv6"] or match["name"], int(match["port"])
     if match["ipv6"]:
         _check_ipv6(host)
     if port > 65_535:
-        raise BadAddress(f"{port} is no port: the greatest is 65535")
+        raise BadAddress(f"the port must be at most 65535 (got {port})")
     return host, port
 
 
@@ -97,11 +99,11 @@ def _check_ipv6(host: str) -> None:
     try:
         ipaddress.IPv6Address(host)
     except ValueError:
-        raise BadAddress(f"[{host}] is no IPv6 address") from None
+        raise BadAddress(f"[{host}] is not an IPv6 address") from None
 
 
 def resolved(endpoint: str) -> str:
-    """The endpoint with a number in place of a name."""
+    """Replace the host name of an endpoint with its IP address."""
     host, port = host_and_port(endpoint)
     if is_ipv6(endpoint):
         return endpoint
@@ -113,5 +115,5 @@ def resolved(endpoint: str) -> str:
 
 
 def is_ipv6(endpoint: str) -> bool:
-    """Whether its host is an IPv6 address."""
+    """Whether the endpoint's host is an IPv6 address."""
     return "[" in endpoint

@@ -1,308 +1,136 @@
-"""Messages as frames, and frames as messages. The one module that knows msgpack.
+"""Encode messages as frames, and decode frames to messages. The only module that imports msgpack.
 
-Frame 0 is a small msgpack array: the version of the protocol, the number of the message, then its fields in their
-order: a number or a text is there itself, an array by its count of items, transitions by three counts, and of bytes
-that may be None whether they are there. In a message with arrays or transitions frame 1 holds all their numbers, one
-column after the other, little-endian. Then follows one frame for each field of bytes, and one for the pieces of
-transitions: a few large frames cost the least. All this is derived from the type hints of the messages: a new one needs
-no code here.
+Frame 0, the header, is a small msgpack array: the protocol version, the number of the message type, then its fields in
+order. A number or string is stored there directly; an array is represented by its length, transitions by three counts,
+and optional bytes by whether they are present. In a message with arrays or transitions, frame 1 contains all their
+numbers, column by column, little-endian. In a message with records or lists, the next frame contains all their numbers
+and strings as consecutive msgpack values (`values.py`). Then follows one frame per field of bytes, and one for the
+pieces of transitions: a few large frames are cheapest. All this is derived from the type hints of the messages: a new
+message needs no code here.
 
-Frames come from anyone who can reach the socket. Nothing is believed before it was checked, nothing is allocated that
-is only announced, and whatever is wrong ends in `BadMessage`.
+Anyone who can reach the socket can send frames. Everything is validated before it is used, memory is never allocated
+by announced sizes alone, and every violation raises `BadMessage`.
 """
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from types import NoneType
-from typing import Any, ClassVar, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, cast, get_args, get_type_hints
 
 import msgpack
-import numpy as np
-from numpy.typing import NDArray
 
-from dpsr_apex.replay.transitions import Transitions, pack, unpack
+from dpsr_apex.wire.fields import BadMessage as BadMessage
+from dpsr_apex.wire.fields import Blob, Column, Draft, Field, Inner, Reading, Rows, field_of, require
+from dpsr_apex.wire.fields import Frame as Frame
 from dpsr_apex.wire.messages import Message, Refused
+from dpsr_apex.wire.values import BadValue
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_FRAME = 256 * 2**20  # bytes in any one frame
-MAX_HEADER = 2**20  # bytes in frame 0, which holds all texts
-MAX_ENTRIES = 64  # in frame 0; some more than needed, so that other versions are known for what they are
-MAX_PARTS = 16  # frames of one message; for the same reason some more
-MAX_ROWS = 100_000  # in any one array, or transitions in any one message
-MAX_PIECES = 40 * MAX_ROWS  # frames and snapshots that the transitions of one message name
+MAX_HEADER = 2**20  # bytes in frame 0, which contains all strings
+MAX_ENTRIES = 64  # in frame 0; more than needed, so that messages of other versions can be recognized
+MAX_PARTS = 16  # frames per message; more than needed, for the same reason
 
-Frame = bytes | memoryview
-
-
-class BadMessage(Exception):
-    """These frames are no message, and why."""
+_REPLACE = "replace"  # a reason or a path may contain invalid Unicode, and must still be delivered
+_NO_MORE = {"max_map_len": 0, "max_ext_len": 0, "max_bin_len": 0}  # msgpack types that are never used
 
 
 class WrongProtocol(BadMessage):
-    """These frames are of another version of the protocol, `theirs`."""
+    """Raised for frames of another protocol version, `theirs`."""
 
     def __init__(self, theirs: int) -> None:
-        super().__init__(f"the other side speaks version {theirs} of the protocol, this one speaks version {PROTOCOL}")
+        super().__init__(f"the other side speaks version {theirs} of the protocol, this side speaks version {PROTOCOL}")
         self.theirs = theirs
 
 
 def encode(message: Message) -> list[Frame]:
-    """The message as a few frames, which nothing can change any more."""
+    """Return the message as a few frames; later changes to the message do not affect them."""
     plan = _PLAN_OF[type(message)]
-    draft = _Draft([PROTOCOL, plan.number], [], [])
+    draft = Draft([PROTOCOL, plan.number], [], [], [])
     for field, value in zip(plan.fields, message, strict=True):
         field.write(value, draft)
-    # A reason or a path may hold half a character, and is to arrive nevertheless.
-    header = msgpack.packb(draft.header, unicode_errors="replace")
-    return [header, b"".join(draft.columns), *draft.blobs] if plan.has_columns else [header, *draft.blobs]
+    columns = [b"".join(draft.columns)] if plan.has_columns else []
+    values = [_pack_all(draft.values)] if plan.has_values else []
+    return [msgpack.packb(draft.header, unicode_errors=_REPLACE), *columns, *values, *draft.blobs]
 
 
 def decode(frames: Sequence[Frame]) -> Message:
-    """The message that was encoded; its bytes and arrays are its own. Raises `BadMessage`.
+    """Return the encoded message with its own copies of bytes and arrays; raise `BadMessage` if it is invalid.
 
-    `Refused` is understood in every version of the protocol, so that a refused stranger can say why.
+    `Refused` is understood in every version of the protocol, so that a refused process can print the reason.
     """
-    parts = [bytes(frame) for frame in frames]  # no copy where they are bytes already
+    parts = [bytes(frame) for frame in frames]  # no copy if they are bytes already
     plan, entries = _open(parts)
     name = plan.cls.__name__
     if len(entries) != plan.entries:
-        raise BadMessage(f"{name} has {plan.entries} entries in its header, but {len(entries)} came")
+        raise BadMessage(f"{name} has {plan.entries} entries in its header, but {len(entries)} were received")
     expected = plan.frames - sum(entries[place] is False for place in plan.flags)
     if len(parts) != expected:
-        raise BadMessage(f"{name} has {expected} frames, but {len(parts)} came")
-    reading = _Reading(entries, parts[1] if plan.has_columns else b"", parts[1 + plan.has_columns :])
+        raise BadMessage(f"{name} has {expected} frames, but {len(parts)} were received")
+    later = iter(parts[1:])
+    columns, packed = (next(later) if there else b"" for there in (plan.has_columns, plan.has_values))
+    reading = Reading(entries, columns, _Values(packed) if packed else None, later)
     values: list[Any] = [field.read(reading) for field in plan.fields]
-    if reading.place != len(reading.columns):
-        raise BadMessage(f"the columns of {name} have {reading.place} bytes, but {len(reading.columns)} came")
+    reading.check_end(name)
     for places in plan.together:
         _check_rows({plan.fields[place].name: len(values[place]) for place in places if values[place] is not None})
     return cast(Message, plan.cls(*values))
 
 
-# Messages half way: being written, and being read.
+class _Values:
+    """A frame of numbers and strings, unpacked one by one: a list or map in it is rejected."""
 
+    def __init__(self, frame: bytes) -> None:
+        self._size = len(frame)
+        self._unpacker = msgpack.Unpacker(max_buffer_size=self._size, max_array_len=0, **_NO_MORE)
+        self._unpacker.feed(frame)
 
-class _Draft(NamedTuple):
-    """What is written so far, by where it goes."""
-
-    header: list[Any]
-    columns: list[bytes]
-    blobs: list[Frame]
-
-
-class _Reading:
-    """What came, and how far it was read. There are as many entries and blobs as the plan of the message says."""
-
-    def __init__(self, entries: list[Any], columns: bytes, blobs: list[bytes]) -> None:
-        self.entry = iter(entries).__next__
-        self.blob = iter(blobs).__next__
-        self.columns = columns
-        self.place = 0  # in the columns
-
-    def column(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-        """A view of the next `count` numbers, all of them finite."""
-        place = self.place
-        self.place += count * dtype.itemsize
-        if self.place > len(self.columns):
-            raise BadMessage(f"the columns end within {name}, which has {count} items")
-        array = np.frombuffer(self.columns, dtype, count, place)
-        if dtype.kind == "f" and not (finite := np.isfinite(array)).all():
-            row = int(np.argmin(finite))
-            raise BadMessage(f"{name}[{row}] is {array[row]}")
-        return array
-
-
-def _count(name: str, entry: Any, most: int) -> int:
-    """The entry, which says how many items there are."""
-    if type(entry) is not int:  # a bool is no int here
-        raise BadMessage(f"{name} is of type {type(entry).__name__}, not a count")
-    if entry > most:
-        raise BadMessage(f"{name} has {entry} items, more than {most}")
-    if entry < 0:
-        raise BadMessage(f"{name} has {entry} items")
-    return entry
-
-
-# How a field travels, by its type hint. Each knows how many entries it has in the header, and how many frames behind.
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """A number or a text."""
-
-    name: str
-    kind: type
-
-    entries: ClassVar[int] = 1
-    frames: ClassVar[int] = 0
-
-    def write(self, value: Any, draft: _Draft) -> None:
-        draft.header.append(_AS_PYTHON[self.kind](value))
-
-    def read(self, reading: _Reading) -> Any:
-        entry, kind = reading.entry(), self.kind
-        found = type(entry)
-        if found is not kind:  # a bool is no int here
-            raise BadMessage(f"{self.name} is of type {found.__name__}, not {kind.__name__}")
-        if kind is int and not -(2**63) <= entry < 2**63:
-            raise BadMessage(f"{self.name} is {entry}, which is more than 64 bits")
-        if kind is float and not math.isfinite(entry):
-            raise BadMessage(f"{self.name} is {entry}")
-        return entry
-
-
-@dataclass(frozen=True)
-class _Blob:
-    """Bytes; where they may be None, an entry says whether they are there."""
-
-    name: str
-    may_miss: bool
-
-    frames: ClassVar[int] = 1
+    def take(self) -> Any:
+        """Return the next one; raise BadValue if there is none."""
+        try:
+            return self._unpacker.unpack()
+        except (ValueError, msgpack.UnpackException) as error:
+            raise BadValue(f"cannot be decoded ({type(error).__name__})") from None
 
     @property
-    def entries(self) -> int:
-        return int(self.may_miss)
-
-    def write(self, value: Any, draft: _Draft) -> None:
-        if self.may_miss:
-            draft.header.append(value is not None)
-        if value is not None:
-            draft.blobs.append(value)
-
-    def read(self, reading: _Reading) -> bytes | None:
-        is_there = reading.entry() if self.may_miss else True
-        if type(is_there) is not bool:
-            raise BadMessage(f"{self.name} is of type {type(is_there).__name__}, not bool")
-        return reading.blob() if is_there else None
+    def left(self) -> int:
+        """Number of unread bytes."""
+        return self._size - int(self._unpacker.tell())
 
 
-@dataclass(frozen=True)
-class _Column:
-    """An array; its entry is its count of items, or None."""
-
-    name: str
-    may_miss: bool
-    dtype: np.dtype[Any]
-
-    entries: ClassVar[int] = 1
-    frames: ClassVar[int] = 0
-
-    def write(self, value: Any, draft: _Draft) -> None:
-        if value is None:
-            draft.header.append(None)
-            return
-        draft.header.append(len(value))
-        draft.columns.append(_raw(value, self.dtype))
-
-    def read(self, reading: _Reading) -> NDArray[Any] | None:
-        """An array of its own, writable, in the byte order of this machine."""
-        entry = reading.entry()
-        if entry is None and self.may_miss:
-            return None
-        count = _count(self.name, entry, MAX_ROWS)
-        return reading.column(self.name, self.dtype, count).astype(self.dtype.newbyteorder("="))
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Transitions, as they are packed: the counts of rows, of references and of pieces, columns, and the pieces."""
-
-    name: str
-
-    entries: ClassVar[int] = 3
-    frames: ClassVar[int] = 1
-
-    def write(self, value: Any, draft: _Draft) -> None:
-        arrays = pack(value)
-        draft.header.extend(len(arrays[part]) for part in ("a_tm1", "references", "piece_sizes"))
-        draft.columns.extend(_raw(arrays[part], dtype) for part, (dtype, _) in _PACKED.items())
-        draft.blobs.append(arrays["pieces"].data)  # by far the largest: not copied
-
-    def read(self, reading: _Reading) -> Transitions:
-        rows = _count(self.name, reading.entry(), MAX_ROWS)
-        references = _count(f"{self.name}.references", reading.entry(), MAX_PIECES)
-        pieces = _count(f"{self.name}.piece_sizes", reading.entry(), MAX_PIECES)
-        counts = {"rows": rows, "stacks": 3 * rows, "references": references, "pieces": pieces}
-        names = {part: f"{self.name}.{part}" for part in _PACKED}
-        arrays = {part: reading.column(names[part], dtype, counts[of]) for part, (dtype, of) in _PACKED.items()}
-        blob = reading.blob()
-        _check_packed(self.name, arrays, rows, blob)
-        return unpack(arrays, blob)
-
-
-_Field = _Plain | _Blob | _Column | _Rows
-
-_AS_PYTHON: dict[type, Callable[[Any], Any]] = {int: operator.index, float: float, str: str, bool: bool}
-
-_PACKED: dict[str, tuple[np.dtype[Any], str]] = {  # type, and of what there is one each
-    "a_tm1": (np.dtype("<i8"), "rows"),
-    "r_t": (np.dtype("<f4"), "rows"),
-    "references": (np.dtype("<u4"), "references"),
-    "piece_sizes": (np.dtype("<u4"), "pieces"),
-    "terminal": (np.dtype("u1"), "rows"),
-    "n_steps": (np.dtype("u1"), "rows"),
-    "stack_sizes": (np.dtype("u1"), "stacks"),
-}
-
-
-def _raw(array: NDArray[Any], dtype: np.dtype[Any]) -> bytes:
-    return np.asarray(array, dtype=dtype).tobytes()
-
-
-def _check_packed(name: str, arrays: dict[str, NDArray[Any]], rows: int, blob: bytes) -> None:
-    """`unpack` would cut and index by these numbers without asking."""
-    stack_sizes, references, piece_sizes = arrays["stack_sizes"], arrays["references"], arrays["piece_sizes"]
-    pieces = len(piece_sizes)
-    least, most = np.minimum.reduce, np.maximum.reduce
-    _require((stack_sizes[2 * rows :] == 1).all(), f"a transition in {name} has not exactly one snapshot")
-    _require(_sum(stack_sizes) == len(references), f"the stacks of {name} do not add up")
-    _require(most(references, initial=0) < max(pieces, 1 - len(references)), f"{name} names a piece that is not there")
-    _require(pieces <= len(references), f"{name} has pieces that nobody names")
-    _require(_sum(piece_sizes) == len(blob), f"the pieces of {name} do not add up")
-    _require(least(arrays["a_tm1"], initial=0) >= 0, f"an action in {name} is negative")
-    _require(most(arrays["terminal"], initial=0) <= 1, f"a terminal in {name} is neither 0 nor 1")
-    _require(least(arrays["n_steps"], initial=1) >= 1, f"a transition in {name} takes 0 steps")
-
-
-def _sum(sizes: NDArray[Any]) -> int:
-    return int(np.add.reduce(sizes, dtype=np.int64))
+def _pack_all(values: list[Any]) -> bytes:
+    packer = msgpack.Packer(unicode_errors=_REPLACE, autoreset=False)
+    for value in values:
+        packer.pack(value)
+    packed: bytes = packer.bytes()
+    return packed
 
 
 def _check_rows(counts: dict[str, int]) -> None:
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise BadMessage(f"these should have the same number of rows: {told}")
+        raise BadMessage(f"these must have the same number of rows: {told}")
 
 
 # The header.
 
 
 def _open(parts: list[bytes]) -> tuple[_Plan, list[Any]]:
-    """What kind of message this is, and the rest of its header, still unchecked."""
-    _require(parts != [], "there are no frames")
-    _require(len(parts[0]) <= MAX_HEADER, f"its header has {len(parts[0])} bytes, more than {MAX_HEADER}")
+    """Return the plan of the message and the rest of its header, not yet validated."""
+    require(parts != [], "there are no frames")
+    require(len(parts[0]) <= MAX_HEADER, f"its header has {len(parts[0])} bytes, more than {MAX_HEADER}")
     try:
-        header = msgpack.unpackb(parts[0], max_array_len=MAX_ENTRIES, max_map_len=0, max_ext_len=0, max_bin_len=0)
+        header = msgpack.unpackb(parts[0], max_array_len=MAX_ENTRIES, **_NO_MORE)
     except (ValueError, msgpack.UnpackException) as error:
-        raise BadMessage(f"its header is not msgpack as it should be: {type(error).__name__}") from None
-    _require(type(header) is list and len(header) >= 2, "its header is no list of version, number and fields")
+        raise BadMessage(f"its header is not valid msgpack: {type(error).__name__}") from None
+    require(type(header) is list and len(header) >= 2, "its header is not a list of version, number and fields")
     protocol, number, *entries = header
-    _require(type(protocol) is int and type(number) is int, "the version or the number in its header is no integer")
+    require(type(protocol) is int and type(number) is int, "the version or the number in its header is not an integer")
     if protocol != PROTOCOL and number != _PLAN_OF[Refused].number:
         raise WrongProtocol(protocol)
-    _require(0 <= number < len(_PLANS), f"there is no message number {number}")
+    require(0 <= number < len(_PLANS), f"there is no message number {number}")
     return _PLANS[number], entries
-
-
-def _require(holds: bool | np.bool_, reason: str) -> None:
-    if not holds:
-        raise BadMessage(reason)
 
 
 # The plans of all messages.
@@ -311,23 +139,25 @@ def _require(holds: bool | np.bool_, reason: str) -> None:
 class _Plan(NamedTuple):
     number: int
     cls: Callable[..., Any]
-    fields: list[_Field]
-    entries: int  # in the header, behind version and number
-    flags: list[int]  # those of them that say whether a frame is there
+    fields: list[Field]
+    entries: int  # in the header, after version and number
+    flags: list[int]  # indices of entries that state whether a frame is present
     has_columns: bool
-    frames: int  # in all, if none is missing
-    together: list[list[int]]  # places of fields that must have the same number of rows
+    has_values: bool
+    frames: int  # total, if all optional ones are present
+    together: list[list[int]]  # indices of fields that must have the same number of rows
 
 
-_ROWS_APART = {"failed", "scores", "lengths"}  # these are not about the transitions beside them
+_ROWS_APART = {"failed", "scores", "lengths"}  # fields whose number of rows differs from that of the transitions
 
 
 def _plan(number: int, cls: type) -> _Plan:
-    fields = [_field(name, hint) for name, hint in get_type_hints(cls).items()]
-    tall = [place for place, field in enumerate(fields) if isinstance(field, _Column | _Rows)]
+    fields = [field_of(name, hint) for name, hint in get_type_hints(cls).items()]
+    tall = [place for place, field in enumerate(fields) if isinstance(field, Column | Rows)]
     together = [[place for place in tall if (fields[place].name in _ROWS_APART) is apart] for apart in (False, True)]
     starts = accumulate((field.entries for field in fields), initial=0)
-    flags = [start for start, field in zip(starts, fields, strict=False) if isinstance(field, _Blob) and field.may_miss]
+    flags = [start for start, field in zip(starts, fields, strict=False) if isinstance(field, Blob) and field.may_miss]
+    has_values = any(isinstance(field, Inner) for field in fields)
     return _Plan(
         number,
         cls,
@@ -335,24 +165,10 @@ def _plan(number: int, cls: type) -> _Plan:
         entries=sum(field.entries for field in fields),
         flags=flags,
         has_columns=bool(tall),
-        frames=1 + bool(tall) + sum(field.frames for field in fields),
+        has_values=has_values,
+        frames=1 + bool(tall) + has_values + sum(field.frames for field in fields),
         together=[places for places in together if len(places) > 1],
     )
-
-
-def _field(name: str, hint: Any) -> _Field:
-    options = get_args(hint)
-    may_miss = NoneType in options
-    bare = next(option for option in options if option is not NoneType) if may_miss else hint  # X of X | None
-    if bare in _AS_PYTHON and not may_miss:
-        return _Plain(name, bare)
-    if bare is bytes:
-        return _Blob(name, may_miss)
-    if bare is Transitions and not may_miss:
-        return _Rows(name)
-    if get_origin(bare) is np.ndarray:
-        return _Column(name, may_miss, np.dtype(get_args(get_args(bare)[1])[0]).newbyteorder("<"))
-    raise TypeError(f"{hint} cannot travel")
 
 
 _PLANS = [_plan(number, cls) for number, cls in enumerate(get_args(Message))]

@@ -1,7 +1,6 @@
 """Every message between the processes of a run, as typed records. No sockets and no encoding here.
 
-In one process those between actor, replay and learner pass by direct call; between processes all travel as frames. A
-role cannot tell the difference.
+How they are encoded is defined in `dpsr_apex.wire.codec`, when they are sent and what follows in `dpsr_apex.protocol`.
 """
 
 from __future__ import annotations
@@ -11,30 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsr_apex.replay.records import Counters
 from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.wire.statistics import ActorStats, Figure, Note, RateStats, Traffic, Wait
 
-# What the roles say to each other. An `era` is one life of the replay: after a restart from a checkpoint it may give
-# identities and round numbers again that it had given before, so answers say which life they belong to.
-
-
-class Insert(NamedTuple):
-    """actor -> replay: new transitions, in the order in which they happened."""
-
-    transitions: Transitions
-    td_errors: NDArray[np.float64] | None  # the actor's own |TD errors|, where they are to be the first priorities
-
-
-class Inserted(NamedTuple):
-    """replay -> actor: the transitions are the replay's now; its clock stands at t."""
-
-    t: int
+# Transitions, batches and candidates. An `era` identifies one replay process: after a restart from a checkpoint the
+# replay may reuse identities and round numbers, so answers carry the era of the request.
 
 
 class Recycle(NamedTuple):
-    """replay -> actor: re-enter these states, act anew in each, and tell what happened.
+    """replay -> actor: re-enter these states, and take another action in each.
 
-    Row i of `starts` is the stored transition `identities[i]` without its end (an empty s_t): where it started from,
-    and the action that is not to be repeated.
+    Row i of `starts` is the stored transition `identities[i]` without its next state (an empty s_t): the state to
+    re-enter, and the action that must not be repeated.
     """
 
     era: int
@@ -44,24 +32,22 @@ class Recycle(NamedTuple):
 
 
 class Recycled(NamedTuple):
-    """actor -> replay: what the new actions led to; row i answers `identities[i]`."""
+    """actor -> replay: the transitions of the new actions; row i answers `identities[i]`."""
 
     era: int
     round_number: int
     identities: NDArray[np.int64]
     transitions: Transitions
     td_errors: NDArray[np.float64]  # |TD error| of each, by the newest networks
-    failed: NDArray[np.int64]  # identities of those whose state could not be re-entered
+    failed: NDArray[np.int64]  # identities of candidates whose state could not be restored
 
 
 class SampleRequest(NamedTuple):
-    """learner -> replay: one more batch is wanted."""
-
-    batch_size: int
+    """learner -> replay: request for one more batch."""
 
 
 class Batch(NamedTuple):
-    """replay -> learner: transitions drawn by priority, drawn at clock t, without their snapshots."""
+    """replay -> learner: transitions sampled by priority at clock t, without their snapshots."""
 
     era: int
     t: int
@@ -71,18 +57,18 @@ class Batch(NamedTuple):
 
 
 class Priorities(NamedTuple):
-    """learner -> replay: |TD errors| of transitions, named by identity since their slots may have new tenants."""
+    """learner -> replay: |TD errors| of transitions, by identity, because they may have been replaced."""
 
     era: int
     identities: NDArray[np.int64]
     td_errors: NDArray[np.float64]
 
 
-# How a process comes into a run, stays in it and leaves it.
+# Membership: how a process joins a run, stays a member and leaves.
 
 
 class Hello(NamedTuple):
-    """anyone -> replay: tell me what is run here."""
+    """anyone -> replay: request for the run and its config."""
 
 
 class Terms(NamedTuple):
@@ -93,104 +79,104 @@ class Terms(NamedTuple):
 
 
 class Join(NamedTuple):
-    """actor, learner or evaluator -> replay: let me in, or in again after the link or the replay was lost."""
+    """actor, learner or evaluator -> replay: request to join, or to rejoin after the link or the replay was lost."""
 
     run_id: str
     role: str  # "actor", "learner" or "evaluator"
     name: str
-    incarnation: int  # random, one for each process: a restarted one is another
+    incarnation: int  # random number, different for each process: a restarted one has another
     emulator: str  # version of ale-py
-    environment: str  # digest of what the environment does; empty for a role that has none
-    sequence: int  # of an actor: the first chunk that it can still send
-    weights_endpoint: str  # of the learner: where it serves weights; empty for others
-    weights_key: bytes  # of the learner: the public key there; empty where there are no keys
+    environment: str  # description of the environment's behaviour; empty for a role without one
+    sequence: int  # actors: the first chunk that can still be sent
+    weights_endpoint: str  # learner: where it serves weights; empty for other roles
+    weights_key: bytes  # learner: the public key of that endpoint; empty without keys
 
 
 class Welcome(NamedTuple):
-    """replay -> who asked to join: you are in, until you are silent for longer than the lease."""
+    """replay -> sender of a Join: you are a member, until you are silent for longer than the lease."""
 
     era: int
     t: int
-    place: int  # of an actor among the actors, from 0; -1 for others
+    place: int  # index of an actor, from 0; -1 for other roles
     actors: int
-    sequence: int  # of an actor: the next chunk that the replay expects
+    sequence: int  # actors: the next chunk that the replay expects
     weights_endpoint: str  # empty while there is no learner
     weights_key: bytes
 
 
 class Refused(NamedTuple):
-    """replay -> anyone: no, and why. The same in every version of the protocol."""
+    """replay -> anyone: a rejection and its reason. Encoded identically in every version of the protocol."""
 
     reason: str
 
 
 class Stranger(NamedTuple):
-    """replay -> anyone: you are not in this run (any more): join first."""
+    """replay -> anyone: you are not, or no longer, a member; join first."""
 
 
 class Heartbeat(NamedTuple):
-    """member -> replay, at least once a second: I am here."""
+    """member -> replay, about once a second: renews the lease."""
 
-    sent: int  # of an actor: transitions sent so far, repeats not counted
+    sent: int  # actors: transitions sent so far, without repeats
 
 
 class Alive(NamedTuple):
-    """replay -> member, in answer: so am I."""
+    """replay -> member, in answer to a Heartbeat."""
 
     t: int
-    actors: int  # so many are planned or have come, for the ladder of exploration
+    actors: int  # planned or joined, for the exploration ladder
     weights_endpoint: str
     weights_key: bytes
 
 
 class Leave(NamedTuple):
-    """member -> replay: the last message of one that goes."""
+    """member -> replay: the last message of a member."""
 
     sent: int
 
 
 class Goodbye(NamedTuple):
-    """replay -> member: the run ends here, leave."""
+    """replay -> member: the run is ending, leave."""
 
     finished: bool  # False: it was stopped, and may be resumed
     reason: str
 
 
 class Gone(NamedTuple):
-    """supervisor -> replay: this process has died, do not wait for its lease to run out."""
+    """supervisor -> replay: this process has ended, do not wait for its lease to expire."""
 
     name: str
 
 
-# What actors and learner say over the wire besides.
+# Streams of transitions, weights and states.
 
 
 class Chunk(NamedTuple):
-    """actor -> replay: an `Insert` with its number in the actor's stream, and the games that ended meanwhile."""
+    """actor -> replay: new transitions in chronological order, and the episodes that ended."""
 
-    sequence: int
+    sequence: int  # of this chunk in the actor's stream
     transitions: Transitions
-    td_errors: NDArray[np.float64] | None
-    scores: NDArray[np.float64]
-    lengths: NDArray[np.int64]  # steps of each of these games
+    td_errors: NDArray[np.float64] | None  # the actor's own |TD errors|, if they determine the initial priorities
+    scores: NDArray[np.float64]  # of these episodes
+    lengths: NDArray[np.int64]  # of these episodes, in steps
 
 
 class Acknowledged(NamedTuple):
-    """replay -> actor: every chunk before `sequence` is settled, for good."""
+    """replay -> actor: every chunk before `sequence` was inserted or rejected, and must not be resent."""
 
     sequence: int
     t: int
 
 
 class WeightsRequest(NamedTuple):
-    """actor or evaluator -> learner: give me what is newer than these."""
+    """actor or evaluator -> learner: request for weights newer than these versions."""
 
     version: int
     target_version: int
 
 
 class Weights(NamedTuple):
-    """learner -> who asked: both networks as safetensors, None where nothing newer is there."""
+    """learner -> sender of a WeightsRequest: both networks as safetensors; None if the client's version is current."""
 
     version: int
     target_version: int
@@ -200,22 +186,22 @@ class Weights(NamedTuple):
 
 
 class Learning(NamedTuple):
-    """learner -> replay, about once a second: how it goes. Means over the updates since the last report."""
+    """learner -> replay, about once a second: a report, with means over the updates since the last one."""
 
-    updates: int  # in all
+    updates: int  # total
     recent: int  # since the last report; with 0 the means below are 0
     loss: float
     mean_q: float
     gradient_norm: float
-    waiting: float  # share of the time in which it waited for a batch
+    waiting: float  # fraction of the time spent waiting for a batch
 
 
 class SaveRequest(NamedTuple):
-    """replay -> learner: give me what you must remember, after the batches that I sent before."""
+    """replay -> learner: request for its state after all batches sent before."""
 
 
 class LearnerState(NamedTuple):
-    """learner -> replay: its state; replay -> learner, after its Welcome: the state to go on from.
+    """learner -> replay: its state; replay -> learner, after its Welcome: the state to start from.
 
     `facts` is JSON and `arrays` safetensors; both are empty when there is none yet.
     """
@@ -224,27 +210,50 @@ class LearnerState(NamedTuple):
     arrays: bytes
 
 
-# What the supervisor and other onlookers say.
+# Messages to and from the supervisor and other observers.
 
 
 class StatsRequest(NamedTuple):
-    """anyone -> replay: tell me how things are."""
+    """anyone -> replay: request for the statistics of the run."""
+
+
+class LearnerStats(NamedTuple):
+    """The learner, in statistics."""
+
+    heard_seconds_ago: float
+    report: Learning | None  # the newest; None before the first
 
 
 class Stats(NamedTuple):
-    """replay -> who asked."""
+    """replay -> sender of a StatsRequest, SetRate or SetActors: the statistics of the run."""
 
-    facts: str  # JSON
+    era: int
+    t: int
+    total_steps: int
+    finished: bool  # all transitions are inserted, and no update is due and no recycling round is open
+    ending: bool  # all members were told to leave
+    stored: int  # transitions in the replay
+    capacity: int
+    replay: Counters
+    traffic: Traffic
+    queued: int  # transitions that were received but not inserted yet
+    rate: RateStats
+    planned_actors: int
+    actors: list[ActorStats]  # current members, in the order in which they joined
+    learner: LearnerStats | None  # None if none has joined yet
+    waiting: list[Wait]
+    notes: list[Note]  # the newest, in the order of their numbers
+    row: dict[str, Figure]  # the newest row of metrics; empty before the first
 
 
 class SetRate(NamedTuple):
-    """anyone -> replay: from now on this many transitions per update; 0 = free running. Answered by Stats."""
+    """anyone -> replay: set the number of transitions per update; 0 = free running. Answered by Stats."""
 
     steps_per_update: int
 
 
 class SetActors(NamedTuple):
-    """anyone -> replay: from now on so many actors are planned. Answered by Stats."""
+    """anyone -> replay: set the planned number of actors. Answered by Stats."""
 
     actors: int
 
@@ -278,4 +287,4 @@ Message = (
     | SetRate
     | SetActors
 )
-"""All that may travel, in the order of the numbers by which frames name them: new ones go to the end."""
+"""All messages, in the order of their numbers on the wire; new ones are appended."""

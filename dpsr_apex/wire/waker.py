@@ -1,4 +1,4 @@
-"""A bell between threads: whoever waits for sockets can be woken without one."""
+"""Wake a thread that waits for sockets, from another thread, through a pipe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class Waker:
-    """`wake` may be called from any thread; the one that waits calls `clear` before it looks at what is new."""
+    """A self-pipe. Any thread may call `wake`; the waiting thread calls `clear` before it checks for new work."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -16,16 +16,16 @@ class Waker:
         self.pollable = [self._read]
 
     def wake(self) -> None:
-        """Let the waiting thread go on, now or when it next waits."""
-        with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
+        """Wake the waiting thread, now or when it waits next."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: the thread will wake anyway
             os.write(self._write, b"!")
 
     def clear(self) -> None:
-        """Forget all that was rung so far."""
+        """Discard all wake-ups so far."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 65_536)
 
     def close(self) -> None:
-        """Let go of the pipe."""
+        """Close the pipe."""
         os.close(self._read)
         os.close(self._write)

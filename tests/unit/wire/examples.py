@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from dpsr_apex.replay.records import Counters
 from dpsr_apex.replay.transitions import Stack, Transitions
-from dpsr_apex.wire import messages
+from dpsr_apex.wire import messages, statistics
 from dpsr_apex.wire.messages import Message
 from tests.unit.replay.naive import Row, rows_of, transitions_of
 
@@ -26,10 +27,48 @@ def walk(count: int, stack: int = 4) -> Transitions:
     return transitions_of(rows)
 
 
+STATS = messages.Stats(
+    era=2**62,
+    t=1_301,
+    total_steps=2_000,
+    finished=False,
+    ending=True,
+    stored=500,
+    capacity=500,
+    replay=Counters(recycled=3, recycled_gain=-0.5, rounds_opened=2),
+    traffic=statistics.Traffic(sent=1_400, received=1_350, inserted=1_301),
+    queued=49,
+    rate=statistics.RateStats(4, None, 0, 59),
+    planned_actors=2,
+    actors=[
+        statistics.ActorStats("actor-0", 0, "", 0.05, 0.4, 0.25, 700, 3),
+        statistics.ActorStats("ünïcode 🕹", 1, "far.example", 0.0, 1.0, 1e9, 701, 0),
+    ],
+    learner=messages.LearnerStats(0.5, messages.Learning(10, 0, 0.0, -1.5, 1e-300, 0.25)),
+    waiting=[
+        statistics.LearnerMissing(None),
+        statistics.ActorsMissing(12.5),
+        statistics.ActorsPaused(59, 50),
+        statistics.LearnerPaused(3),
+        statistics.UpdatesOwed(7),
+        statistics.RoundsOpen(1),
+    ],
+    notes=[statistics.Note(1, "actor-0 joined"), statistics.Note(2, "")],
+    row={
+        "t": 1_300,
+        "loss": 0.25,
+        "return_mean": None,
+        "age_deciles": [0.0, 1.5, 7],
+        "age_histogram": {"edges": [0.0, 1.0, 2.0], "counts": [3, 4]},
+        "none": [],
+    },
+)
+NO_STATS = STATS._replace(actors=[], learner=None, waiting=[], notes=[], row={})
+
 EXAMPLES: list[Message] = [
     messages.Recycle(3, 2**63 - 1, np.array([5, 7]), walk(2)),
     messages.Recycled(3, 8, np.arange(4), walk(4), np.array([0.0, 1.5, 2.0, 1e300]), np.array([9])),
-    messages.SampleRequest(32),
+    messages.SampleRequest(),
     messages.Batch(0, 1_000, np.array([2**62, -1, 0]), np.array([1.0, 0.5, 0.25], dtype=np.float32), walk(3)),
     messages.Priorities(1, np.arange(1_000), np.linspace(0, 1, 1_000)),
     messages.Hello(),
@@ -51,7 +90,7 @@ EXAMPLES: list[Message] = [
     messages.SaveRequest(),
     messages.LearnerState("{}", b""),
     messages.StatsRequest(),
-    messages.Stats('{"t": 1}'),
+    STATS,
     messages.SetRate(0),
     messages.SetActors(8),
 ]
@@ -59,7 +98,7 @@ EXAMPLES: list[Message] = [
 CHUNK_WITH_ERRORS = messages.Chunk(0, walk(3), np.array([1.0, 2.0, 3.0]), np.zeros(0), np.zeros(0, dtype=np.int64))
 EMPTY_CHUNK = messages.Chunk(0, walk(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
 BARE_WEIGHTS = messages.Weights(7, 4, 1_000, None, None)
-ALL = [*EXAMPLES, CHUNK_WITH_ERRORS, EMPTY_CHUNK, BARE_WEIGHTS]
+ALL = [*EXAMPLES, CHUNK_WITH_ERRORS, EMPTY_CHUNK, BARE_WEIGHTS, NO_STATS]
 
 
 def plain(value: Any) -> Any:

@@ -19,8 +19,6 @@ from dpsr_apex.wire import codec
 from dpsr_apex.wire.codec import (
     MAX_HEADER,
     MAX_PARTS,
-    MAX_PIECES,
-    MAX_ROWS,
     PROTOCOL,
     BadMessage,
     Frame,
@@ -28,6 +26,7 @@ from dpsr_apex.wire.codec import (
     decode,
     encode,
 )
+from dpsr_apex.wire.fields import MAX_PIECES, MAX_ROWS, field_of
 from dpsr_apex.wire.messages import (
     Batch,
     Chunk,
@@ -39,11 +38,13 @@ from dpsr_apex.wire.messages import (
     Priorities,
     Recycled,
     Refused,
+    Stats,
     Weights,
     Welcome,
 )
+from dpsr_apex.wire.values import MAX_ITEMS
 from tests.unit.replay.naive import Row, transitions_of
-from tests.unit.wire.examples import ALL, CHUNK_WITH_ERRORS, EXAMPLES, assert_same, walk
+from tests.unit.wire.examples import ALL, CHUNK_WITH_ERRORS, EXAMPLES, STATS, assert_same, walk
 
 NUMBER = {cls: number for number, cls in enumerate(get_args(Message))}
 
@@ -54,6 +55,16 @@ def raw(message: Message) -> list[bytes]:
 
 def header(*entries: Any) -> list[bytes]:
     return [msgpack.packb(list(entries))]
+
+
+def packed(*values: Any) -> bytes:
+    return b"".join(map(msgpack.packb, values))
+
+
+def scalars(frame: bytes) -> list[Any]:
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(frame)
+    return list(unpacker)
 
 
 def decode_or_none(frames: Sequence[Frame]) -> Message | None:
@@ -182,29 +193,29 @@ ONE_LEARNING = NUMBER[Learning]
     ("frames", "reason"),
     [
         ([], "no frames"),
-        ([b""], "not msgpack"),
-        ([b"\xc1"], "not msgpack"),  # never used by msgpack
-        ([msgpack.packb([PROTOCOL, 5]) + b"\x00"], "not msgpack"),
-        ([msgpack.packb({1: 2})], "not msgpack"),
-        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, msgpack.ExtType(1, b"x")])], "not msgpack"),
-        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, msgpack.Timestamp(1)])], "not msgpack"),
-        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, b"x"])], "not msgpack"),
-        ([msgpack.packb([PROTOCOL, NUMBER[Gone]])[:-1] + b"\x09\xa1\xff"], "not msgpack"),
-        ([b"\x91" * 100_000 + b"\x00"], "not msgpack"),  # lists in lists in lists
-        (header(*range(codec.MAX_ENTRIES + 1)), "not msgpack"),
+        ([b""], "not valid msgpack"),
+        ([b"\xc1"], "not valid msgpack"),  # never used by msgpack
+        ([msgpack.packb([PROTOCOL, 5]) + b"\x00"], "not valid msgpack"),
+        ([msgpack.packb({1: 2})], "not valid msgpack"),
+        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, msgpack.ExtType(1, b"x")])], "not valid msgpack"),
+        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, msgpack.Timestamp(1)])], "not valid msgpack"),
+        ([msgpack.packb([PROTOCOL, ONE_HEARTBEAT, b"x"])], "not valid msgpack"),
+        ([msgpack.packb([PROTOCOL, NUMBER[Gone]])[:-1] + b"\x09\xa1\xff"], "not valid msgpack"),
+        ([b"\x91" * 100_000 + b"\x00"], "not valid msgpack"),  # lists in lists in lists
+        (header(*range(codec.MAX_ENTRIES + 1)), "not valid msgpack"),
         ([b"\x00" * (MAX_HEADER + 1)], "more than"),
-        (header(), "no list of"),
-        (header(PROTOCOL), "no list of"),
-        ([msgpack.packb(7)], "no list of"),
-        ([msgpack.packb("text")], "no list of"),
-        ([msgpack.packb({})], "no list of"),
-        (header(True, 5), "no integer"),
-        (header(PROTOCOL, "5"), "no integer"),
-        (header(PROTOCOL, 5.0), "no integer"),
+        (header(), "not a list of"),
+        (header(PROTOCOL), "not a list of"),
+        ([msgpack.packb(7)], "not a list of"),
+        ([msgpack.packb("text")], "not a list of"),
+        ([msgpack.packb({})], "not a list of"),
+        (header(True, 5), "not an integer"),
+        (header(PROTOCOL, "5"), "not an integer"),
+        (header(PROTOCOL, 5.0), "not an integer"),
         (header(PROTOCOL, len(NUMBER)), "no message number"),
         (header(PROTOCOL, -1), "no message number"),
-        (header(PROTOCOL, ONE_HEARTBEAT), "1 entries in its header, but 0 came"),
-        (header(PROTOCOL, ONE_HEARTBEAT, 1, 2), "1 entries in its header, but 2 came"),
+        (header(PROTOCOL, ONE_HEARTBEAT), "1 entries in its header, but 0 were received"),
+        (header(PROTOCOL, ONE_HEARTBEAT, 1, 2), "1 entries in its header, but 2 were received"),
         (header(PROTOCOL, ONE_HEARTBEAT, True), "sent is of type bool, not int"),
         (header(PROTOCOL, ONE_HEARTBEAT, None), "sent is of type NoneType"),
         (header(PROTOCOL, ONE_HEARTBEAT, [1]), "sent is of type list"),
@@ -214,8 +225,8 @@ ONE_LEARNING = NUMBER[Learning]
         (header(PROTOCOL, ONE_LEARNING, 1, 1, math.nan, 0.0, 0.0, 0.0), "loss is nan"),
         (header(PROTOCOL, ONE_LEARNING, 1, 1, 0.0, -math.inf, 0.0, 0.0), "mean_q is -inf"),
         (header(PROTOCOL, ONE_LEARNING, 1, 1, 0, 0.0, 0.0, 0.0), "loss is of type int, not float"),
-        ([*header(PROTOCOL, ONE_HEARTBEAT, 1), b""], "1 frames, but 2 came"),
-        (raw(EXAMPLES[0])[:-1], "3 frames, but 2 came"),
+        ([*header(PROTOCOL, ONE_HEARTBEAT, 1), b""], "1 frames, but 2 were received"),
+        (raw(EXAMPLES[0])[:-1], "3 frames, but 2 were received"),
     ],
 )
 def test_what_is_wrong_with_frames_is_said(frames: list[bytes], reason: str) -> None:
@@ -228,7 +239,7 @@ def test_a_missing_frame_must_be_announced_as_missing() -> None:
     for flag in (None, 0, 1, "yes"):
         with pytest.raises(BadMessage, match="online is of type"):
             decode([*header(PROTOCOL, number, 1, 2, 3, flag, True), *behind])
-    with pytest.raises(BadMessage, match="2 frames, but 3 came"):
+    with pytest.raises(BadMessage, match="2 frames, but 3 were received"):
         decode([*header(PROTOCOL, number, 1, 2, 3, False, True), *behind])
     assert decode([*header(PROTOCOL, number, 1, 2, 3, False, True), behind[1]]) == Weights(1, 2, 3, None, b"target")
 
@@ -388,17 +399,17 @@ def test_a_chunk_made_by_hand_is_sound() -> None:
         ({"stack_sizes": put(0, 3)}, "the stacks of transitions do not add up"),
         ({"references": longer}, "the stacks of transitions do not add up"),
         ({"references": shorter}, "the stacks of transitions do not add up"),
-        ({"references": put(0, 10)}, "names a piece that is not there"),
-        ({"references": put(5, 2**32 - 1)}, "names a piece that is not there"),
-        ({"piece_sizes": [], "pieces": []}, "names a piece that is not there"),
-        ({"piece_sizes": [0] * 28, "pieces": []}, "pieces that nobody names"),
+        ({"references": put(0, 10)}, "refers to a piece that does not exist"),
+        ({"references": put(5, 2**32 - 1)}, "refers to a piece that does not exist"),
+        ({"piece_sizes": [], "pieces": []}, "refers to a piece that does not exist"),
+        ({"piece_sizes": [0] * 28, "pieces": []}, "pieces that are not referenced"),
         ({"piece_sizes": lambda sizes: np.append(sizes, 1)}, "the pieces of transitions do not add up"),
         ({"piece_sizes": put(0, 2**32 - 1)}, "the pieces of transitions do not add up"),
         ({"pieces": shorter}, "the pieces of transitions do not add up"),
         ({"pieces": longer}, "the pieces of transitions do not add up"),
-        ({"terminal": put(1, 2)}, "neither 0 nor 1"),
-        ({"n_steps": put(2, 0)}, "takes 0 steps"),
-        ({"a_tm1": put(0, -1)}, "negative"),
+        ({"terminal": put(1, 2)}, r"transitions.terminal must be <= 1 \(got 2\)"),
+        ({"n_steps": put(2, 0)}, r"transitions.n_steps must be >= 1 \(got 0\)"),
+        ({"a_tm1": put(0, -1)}, r"transitions.a_tm1 must be >= 0 \(got -1\)"),
     ],
 )
 def test_transitions_must_fit_together(changes: dict[str, Any], reason: str) -> None:
@@ -407,6 +418,14 @@ def test_transitions_must_fit_together(changes: dict[str, Any], reason: str) -> 
 
 
 # Much ado.
+
+COUNTED = len(raw(STATS._replace(actors=[], learner=None, waiting=[], notes=[], row={}))[1]) - 5  # bytes before actors
+ANNOUNCED = [
+    raw(STATS)[1][:COUNTED] + packed(MAX_ROWS),  # actors that do not follow
+    raw(STATS)[1][:COUNTED] + packed(1) + b"\xdb\x0f\xff\xff\xff",  # a name of 256 MB
+    b"\xdd\x0f\xff\xff\xff",  # a list
+    b"\x91" * 100_000,
+]
 
 
 @pytest.mark.parametrize(
@@ -434,15 +453,16 @@ def test_too_long_an_array_is_refused() -> None:
     [
         [b"\xdd\xff\xff\xff\xff"],  # a list of 4 billion
         [b"\xdc\xff\xff" + b"\x01" * 100],
-        [b"\x93\x02\x09\xdb\xff\xff\xff\xff"],  # a text of 4 GB
-        [b"\x93\x02\x09\xdb\x00\x0f\xff\xff"],
-        [b"\x93\x02\x0b\xc6\xff\xff\xff\xff"],  # bytes of 4 GB
+        [b"\x93\x03\x09\xdb\xff\xff\xff\xff"],  # a text of 4 GB
+        [b"\x93\x03\x09\xdb\x00\x0f\xff\xff"],
+        [b"\x93\x03\x0b\xc6\xff\xff\xff\xff"],  # bytes of 4 GB
         [b"\xdf\xff\xff\xff\xff"],  # a dictionary of 4 billion
         [b"\xc9\xff\xff\xff\xff\x01"],  # an extension of 4 GB
         chunk_of(piece_sizes=lambda sizes: np.full_like(sizes, 2**32 - 1)),
         chunk_of(stack_sizes=[255] * 6 + [1] * 3),
         chunk_of(rows=MAX_ROWS, references_said=MAX_PIECES, pieces_said=MAX_PIECES),
         [*header(PROTOCOL, NUMBER[Priorities], 0, MAX_ROWS, MAX_ROWS), b""],
+        *([raw(STATS)[0], announced] for announced in ANNOUNCED),
     ],
 )
 def test_what_is_only_announced_is_not_allocated(frames: list[bytes]) -> None:
@@ -474,6 +494,77 @@ def test_memory_stays_in_proportion_to_the_message() -> None:
         assert tracemalloc.get_traced_memory()[1] < 20 * sum(map(len, frames))
     finally:
         tracemalloc.stop()
+
+
+# Records.
+
+
+def test_the_values_of_records_are_one_frame_of_numbers_and_texts() -> None:
+    first, values = raw(STATS)
+    assert len(first) < 100
+    assert packed(*scalars(values)) == values
+    assert {type(value) for value in scalars(values)} == {int, float, str}
+
+
+@pytest.mark.parametrize("bad", [None, True, [], {}, b"", "1", 1.5, math.nan, math.inf, 2**63, -1], ids=repr)
+def test_a_value_of_a_record_that_is_not_what_it_should_be_is_refused_or_another_message(bad: Any) -> None:
+    first, values = raw(STATS)
+    entries = scalars(values)
+    refused = 0
+    for place in range(len(entries)):
+        changed = packed(*entries[:place], bad, *entries[place + 1 :])
+        survivor = decode_or_none([first, changed])
+        refused += survivor is None
+        if survivor is not None:
+            assert bytes(encode(survivor)[1]) == changed  # it is exactly what was sent
+    numbers = sum(type(entry) is int for entry in entries)
+    assert refused >= (len(entries) - numbers if type(bad) is int else len(entries) // 2)
+    if not isinstance(bad, int | float | str) or isinstance(bad, bool) or bad != bad or abs(float(bad)) == math.inf:
+        assert refused == len(entries)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"actors": 3}, r"actors\[2\]\.name is of type int, not str"),
+        ({"actors": MAX_ITEMS + 1}, r"actors has 100001 items, more than 100000"),
+        ({"actors": -1}, r"actors has -1 items"),
+        ({"waiting": 9}, r"waiting\[0\] has alternative 9, but there are 6"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_record_is_said_by_its_place(change: dict[str, int], reason: str) -> None:
+    no_actors = raw(STATS._replace(actors=[], waiting=[], learner=None, notes=[], row={}))
+    first, values = raw(STATS)
+    entries = scalars(values)
+    before = len(scalars(no_actors[1])) - 5  # numbers before the count of actors
+    places = {"actors": before, "waiting": before + 1 + 2 * 8 + 9 + 1}
+    assert entries[places["actors"]] == 2
+    assert entries[places["waiting"] - 1] == 6
+    ((name, value),) = change.items()
+    changed = [*entries[: places[name]], value, *entries[places[name] + 1 :]]
+    with pytest.raises(BadMessage, match=f"^{reason}"):
+        decode([first, packed(*changed)])
+
+
+def test_what_comes_behind_the_last_value_is_refused() -> None:
+    first, values = raw(STATS)
+    for more in (b"\x00", b"\xa1", b"\xd9"):
+        with pytest.raises(BadMessage, match="followed by"):
+            decode([first, values + more])
+
+
+def test_a_key_of_a_table_comes_once() -> None:
+    first, values = raw(STATS._replace(row={"a": 1, "b": 2}))
+    with pytest.raises(BadMessage, match=r"row\['a'\] is repeated"):
+        decode([first, values.replace(b"\xa1b", b"\xa1a")])
+
+
+def test_ten_thousand_actors_travel() -> None:
+    name, host = "🕹" * 100, "machine.with.a.long.name.example"
+    actors = [STATS.actors[0]._replace(name=f"{place}{name}"[:100], place=place, host=host) for place in range(10_000)]
+    stats = STATS._replace(actors=actors)
+    assert decode(encode(stats)) == stats
 
 
 # Any bytes.
@@ -518,8 +609,11 @@ def test_a_message_cut_short_is_bad(message: Message) -> None:
     frames = raw(message)
     for kept in range(len(frames)):
         assert decode_or_none(frames[:kept]) is None
-    for length in range(len(frames[0])):
-        assert decode_or_none([frames[0][:length], *frames[1:]]) is None
+    for place, frame in enumerate(frames):
+        if place and not isinstance(message, Stats):
+            break  # a shorter frame of bytes may be a message too
+        for length in range(len(frame)):
+            assert decode_or_none([*frames[:place], frame[:length], *frames[place + 1 :]]) is None
 
 
 def test_random_bytes_are_bad_or_a_message() -> None:
@@ -543,8 +637,8 @@ def test_random_headers_are_bad_or_a_message(number: int, entries: list[Any], fr
 
 
 def test_a_message_that_cannot_travel_is_noticed_at_once() -> None:
-    with pytest.raises(TypeError, match="cannot travel"):
-        codec._field("anything", dict[str, int])
+    with pytest.raises(TypeError, match="cannot be encoded"):
+        field_of("anything", dict[int, str])
 
 
 def test_a_welcome_with_its_numbers_as_texts_is_bad() -> None:

@@ -1,0 +1,103 @@
+"""An actor's transitions on their way to the replay, in numbered chunks that are kept until they are acknowledged.
+
+A state machine without sockets and clock. Lost chunks are resent, starting from the first unacknowledged one
+(go-back-N); the replay accepts each number once, so duplicates are harmless.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsr_apex import timeouts
+from dpsr_apex.protocol.client_instructions import Send
+from dpsr_apex.replay.transitions import Transitions, concatenate
+from dpsr_apex.wire.messages import Chunk
+
+
+class Outbox:
+    """Chunks of at least `chunk` transitions, of which `window` may be unacknowledged before the actor must wait.
+
+    Chunks are resent when nothing was acknowledged for `patience` seconds.
+    """
+
+    def __init__(self, chunk: int, window: int, patience: float, now: float) -> None:
+        self.sent = 0  # transitions, without repeats
+        self._chunk = chunk
+        self._window = window
+        self._patience = patience
+        self._transitions: list[Transitions] = []  # not yet in a chunk
+        self._td_errors: list[NDArray[np.float64]] = []  # of those, if they have any
+        self._episodes: list[tuple[float, int]] = []
+        self._flushed_at = now
+        self._unacknowledged: deque[Chunk] = deque()
+        self._next_sequence = 0
+        self._progress_at = now  # when a chunk was last acknowledged, or all were resent
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the actor must wait for acknowledgements."""
+        return len(self._unacknowledged) >= self._window
+
+    @property
+    def oldest(self) -> int:
+        """The first chunk that can still be sent; all earlier ones were acknowledged."""
+        return self._unacknowledged[0].sequence if self._unacknowledged else self._next_sequence
+
+    @property
+    def unacknowledged(self) -> int:
+        """Transitions that were sent but not acknowledged."""
+        return sum(len(chunk.transitions) for chunk in self._unacknowledged)
+
+    def add(self, transitions: Transitions, td_errors: NDArray[np.float64] | None) -> None:
+        """Add transitions to the next chunk; either all transitions of an actor have TD errors, or none."""
+        self._transitions.append(transitions)
+        if td_errors is not None:
+            self._td_errors.append(td_errors)
+
+    def add_episode(self, score: float, steps: int) -> None:
+        """Add the result of an episode to the next chunk."""
+        self._episodes.append((score, steps))
+
+    def tick(self, now: float) -> list[Send]:
+        """Send a chunk that is full or has waited long enough, and resend chunks that are overdue."""
+        rows = sum(map(len, self._transitions))
+        is_due = rows >= self._chunk or now - self._flushed_at > timeouts.CHUNK_FLUSH
+        sends = self.flush(now) if is_due else []
+        if self._unacknowledged and now - self._progress_at > self._patience:
+            sends = self.resume(0, now)
+        return sends
+
+    def flush(self, now: float) -> list[Send]:
+        """Send all transitions that are not in a chunk yet."""
+        if not self._transitions:
+            return []
+        chunk = Chunk(
+            self._next_sequence,
+            concatenate(self._transitions),
+            np.concatenate(self._td_errors) if self._td_errors else None,
+            np.array([score for score, _ in self._episodes], dtype=np.float64),
+            np.array([steps for _, steps in self._episodes], dtype=np.int64),
+        )
+        for waiting in (self._transitions, self._td_errors, self._episodes):
+            waiting.clear()
+        self._flushed_at = now
+        if not self._unacknowledged:
+            self._progress_at = now
+        self._unacknowledged.append(chunk)
+        self._next_sequence += 1
+        self.sent += len(chunk.transitions)
+        return [Send(chunk)]
+
+    def acknowledged(self, sequence: int, now: float) -> None:
+        """Discard all chunks before `sequence`: the replay has settled them."""
+        while self._unacknowledged and self._unacknowledged[0].sequence < sequence:
+            self._unacknowledged.popleft()
+            self._progress_at = now
+
+    def resume(self, sequence: int, now: float) -> list[Send]:
+        """Resend from chunk `sequence` on, the next one that the replay expects."""
+        self._progress_at = now
+        return [Send(chunk) for chunk in self._unacknowledged if chunk.sequence >= sequence]
