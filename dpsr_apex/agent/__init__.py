@@ -1,7 +1,7 @@
-"""The learning agent: the only room that knows torch's tensors."""
+"""The learning agent: the network, its loss and its optimizer."""
 
 import os
 
-# Before torch is loaded: its threads would else wait for each other in busy loops, which on a machine that does other
-# work too makes an update several times as slow.
+# Must be set before torch is imported. Otherwise its threads wait for each other in busy loops, and on a machine that
+# also does other work an update takes several times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

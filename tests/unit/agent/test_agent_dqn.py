@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 (the name that everybody knows it by)
+import torch.nn.functional as F  # noqa: N812 (the conventional name)
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpsr_apex.agent.dqn import DeviceError, DqnAgent, Experience, choose_device, huber, set_threads
-from dpsr_apex.agent.network import DuelingNetwork
+from dpsr_apex.agent.devices import DeviceError, choose_device, set_threads
+from dpsr_apex.agent.dqn import DqnAgent
+from dpsr_apex.agent.networks import build_network
+from dpsr_apex.agent.protocol import Experience, Update
 from dpsr_apex.config import LearnerConfig
 
 CONFIG = LearnerConfig(hidden=(16,), head=8, discount=0.9, device="cpu", learning_rate=0.01)
@@ -47,19 +49,23 @@ def weights(batch: int = 8) -> NDArray[np.float32]:
     return np.random.default_rng(1).uniform(0.1, 1.0, batch).astype(np.float32)
 
 
-def unlike_target(agent: DqnAgent) -> DqnAgent:
-    """The same agent, after enough learning that its two networks disagree."""
+def update(agent: DqnAgent, batch: Experience, importance: NDArray[np.float32] | None = None) -> Update:
+    return agent.update(agent.stage(batch, weights() if importance is None else importance))
+
+
+def diverged(agent: DqnAgent) -> DqnAgent:
+    """Train the agent until its two networks differ, and return it."""
     for seed in range(5):
-        agent.update(experience(seed=seed), weights())
+        update(agent, experience(seed=seed))
     return agent
 
 
-def networks(agent: DqnAgent, shape: tuple[int, ...] = VECTOR) -> tuple[DuelingNetwork, DuelingNetwork]:
-    """Copies of the agent's online and target networks, rebuilt from what it saves."""
+def networks(agent: DqnAgent, shape: tuple[int, ...] = VECTOR) -> tuple[nn.Module, nn.Module]:
+    """Rebuild copies of the agent's online and target networks from `save()`."""
     saved = agent.save()
     copies = []
     for name in ("online.", "target."):
-        copy = DuelingNetwork(shape, pixels=len(shape) >= 3, actions=ACTIONS, hidden=CONFIG.hidden, head=CONFIG.head)
+        copy = build_network(CONFIG, shape, len(shape) >= 3, ACTIONS, 1)
         state = {key.removeprefix(name): torch.tensor(saved[key]) for key in saved if key.startswith(name)}
         copy.load_state_dict(state)
         copies.append(copy)
@@ -67,7 +73,7 @@ def networks(agent: DqnAgent, shape: tuple[int, ...] = VECTOR) -> tuple[DuelingN
 
 
 def naive_deltas(agent: DqnAgent, batch: Experience) -> list[float]:
-    """The TD errors, one row and one case at a time."""
+    """Compute the TD errors one row at a time."""
     online, target = networks(agent)
     deltas = []
     for row in range(len(batch.a_tm1)):
@@ -81,7 +87,7 @@ def naive_deltas(agent: DqnAgent, batch: Experience) -> list[float]:
 
 
 def naive_loss(online: nn.Module, target: nn.Module, batch: Experience, importance: NDArray[np.float32]) -> Tensor:
-    """The loss as a textbook writes it, for autograd to differentiate."""
+    """Compute the textbook loss, for autograd to differentiate."""
     s_tm1, s_t, r_t = torch.tensor(batch.s_tm1), torch.tensor(batch.s_t), torch.tensor(batch.r_t)
     actions = torch.tensor(batch.a_tm1)[:, None]
     with torch.no_grad():
@@ -92,9 +98,9 @@ def naive_loss(online: nn.Module, target: nn.Module, batch: Experience, importan
     return (torch.tensor(importance) * F.huber_loss(q, values, reduction="none")).mean()
 
 
-def step_of(agent: DqnAgent, batch: Experience, importance: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-    """Adam's first moment after one update from nothing is a tenth of the gradient: read the gradient off it."""
-    agent.update(batch, importance)
+def gradient_of(agent: DqnAgent, batch: Experience, importance: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """Update a new agent once and return the gradient: after one update, Adam's first moment is a tenth of it."""
+    update(agent, batch, importance)
     return {name: 10 * array for name, array in agent.save().items() if name.endswith("exp_avg")}
 
 
@@ -104,21 +110,21 @@ def assert_same(left: dict[str, NDArray[Any]], right: dict[str, NDArray[Any]]) -
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
 
 
-def test_td_errors_are_those_of_the_oracle() -> None:
-    agent, batch = unlike_target(new_agent()), experience(batch=40, seed=9)
+def test_td_errors_match_the_oracle() -> None:
+    agent, batch = diverged(new_agent()), experience(batch=40, seed=9)
     assert set(batch.n_steps) == {1, 2, 3}
     assert set(batch.terminal) == {True, False}
     np.testing.assert_allclose(agent.td_errors(batch), np.abs(naive_deltas(agent, batch)), rtol=1e-5, atol=1e-6)
     assert agent.td_errors(batch).dtype == np.float64
 
 
-def test_the_action_is_chosen_online_and_valued_by_the_target() -> None:
-    agent, batch = unlike_target(new_agent()), experience(batch=40, seed=9)
+def test_the_batch_distinguishes_double_dqn_from_dqn() -> None:
+    agent, batch = diverged(new_agent()), experience(batch=40, seed=9)
     online, target = (net(torch.tensor(batch.s_t)).argmax(1) for net in networks(agent))
-    assert (online != target).any(), "the oracle could not tell double DQN from DQN on this batch"
+    assert (online != target).any(), "on this batch the oracle cannot distinguish double DQN from DQN"
 
 
-def test_a_terminal_ends_the_return_and_a_truncation_bootstraps() -> None:
+def test_terminals_do_not_bootstrap_and_truncations_do() -> None:
     agent, batch = new_agent(), experience(batch=4)
     ended = agent.td_errors(batch._replace(terminal=np.ones(4, dtype=np.bool_)))
     truncated = agent.td_errors(batch._replace(terminal=np.zeros(4, dtype=np.bool_)))
@@ -127,7 +133,7 @@ def test_a_terminal_ends_the_return_and_a_truncation_bootstraps() -> None:
     assert (truncated != ended).all()
 
 
-def test_a_terminal_row_ignores_even_an_infinite_value_of_its_successor() -> None:
+def test_a_terminal_row_ignores_an_infinite_next_value() -> None:
     agent, batch = new_agent(), experience(batch=4)
     batch = batch._replace(terminal=np.ones(4, dtype=np.bool_), s_t=np.full_like(batch.s_t, np.inf))
     assert np.isfinite(agent.td_errors(batch)).all()
@@ -139,14 +145,14 @@ def test_the_gradient_is_autograds_of_the_naive_loss(shape: tuple[int, ...]) -> 
     agent, batch = new_agent(config, shape), experience(shape=shape)
     online, target = networks(agent, shape)
     naive_loss(online, target, batch, weights()).backward()  # type: ignore[no-untyped-call]  # untyped in torch
-    found = step_of(agent, batch, weights())
+    found = gradient_of(agent, batch, weights())
     for name, parameter in online.named_parameters():
         assert parameter.grad is not None
         np.testing.assert_allclose(found[f"adam.{name}.exp_avg"], parameter.grad, rtol=1e-3, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("shape", [VECTOR, PIXELS, PLANES], ids=["vectors", "pixels", "planes"])
-def test_updates_are_those_of_plain_clipping_and_plain_adam(shape: tuple[int, ...]) -> None:
+def test_updates_match_clipping_and_adam_of_torch(shape: tuple[int, ...]) -> None:
     config = replace(CONFIG, gradient_clip=0.1, learning_rate=0.0005)
     agent, (online, target) = new_agent(config, shape), networks(new_agent(config, shape), shape)
     adam = torch.optim.Adam(online.parameters(), lr=config.learning_rate, foreach=False, fused=False)
@@ -157,10 +163,10 @@ def test_updates_are_those_of_plain_clipping_and_plain_adam(shape: tuple[int, ..
         loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         norm = nn.utils.clip_grad_norm_(online.parameters(), config.gradient_clip)
         adam.step()
-        update = agent.update(batch, weights())
-        assert update.loss == pytest.approx(loss.item(), rel=1e-4)
-        assert update.gradient_norm == pytest.approx(norm.item(), rel=1e-3)
-        assert update.gradient_norm > config.gradient_clip
+        made = update(agent, batch)
+        assert made.loss == pytest.approx(loss.item(), rel=1e-4)
+        assert made.gradient_norm == pytest.approx(norm.item(), rel=1e-3)
+        assert made.gradient_norm > config.gradient_clip
     saved = agent.save()
     for name, parameter in online.named_parameters():
         np.testing.assert_allclose(saved[f"online.{name}"], parameter.detach(), rtol=1e-2, atol=2e-5, err_msg=name)
@@ -168,42 +174,44 @@ def test_updates_are_those_of_plain_clipping_and_plain_adam(shape: tuple[int, ..
 
 def test_weights_scale_the_gradient() -> None:
     config, batch = replace(CONFIG, gradient_clip=1e9), experience()
-    whole, half = (step_of(new_agent(config), batch, scale * weights()) for scale in (np.float32(1), np.float32(0.5)))
+    whole, half = (
+        gradient_of(new_agent(config), batch, scale * weights()) for scale in (np.float32(1), np.float32(0.5))
+    )
     for name in whole:
         np.testing.assert_allclose(half[name], 0.5 * whole[name], rtol=1e-4, atol=1e-8)
 
 
-def test_a_row_of_weight_zero_teaches_nothing() -> None:
+def test_a_row_of_weight_zero_does_not_affect_the_gradient() -> None:
     importance, batch = weights(), experience()
     importance[3] = 0
     other = batch._replace(r_t=np.where(np.arange(8) == 3, 100, batch.r_t).astype(np.float32))
-    first, second = (step_of(new_agent(), each, importance) for each in (batch, other))
+    first, second = (gradient_of(new_agent(), each, importance) for each in (batch, other))
     assert_same(first, second)
 
 
 def test_the_gradient_is_clipped_by_its_norm() -> None:
     batch = experience(scale=100.0)
-    free = new_agent(replace(CONFIG, gradient_clip=1e9)).update(batch, weights()).gradient_norm
-    clipped = step_of(new_agent(replace(CONFIG, gradient_clip=free / 4)), batch, weights())
+    free = update(new_agent(replace(CONFIG, gradient_clip=1e9)), batch).gradient_norm
+    clipped = gradient_of(new_agent(replace(CONFIG, gradient_clip=free / 4)), batch, weights())
     norm = np.sqrt(sum(float((gradient**2).sum()) for gradient in clipped.values()))
     assert norm == pytest.approx(free / 4, rel=1e-4)
 
 
-def test_an_update_tells_the_td_errors_from_before_it() -> None:
-    agent, batch = unlike_target(new_agent()), experience(seed=9)
+def test_an_update_returns_the_td_errors_before_it() -> None:
+    agent, batch = diverged(new_agent()), experience(seed=9)
     before = agent.td_errors(batch)
     mean_q = agent.q_values(batch.s_tm1)[np.arange(8), batch.a_tm1].mean()
-    update = agent.update(batch, weights())
-    np.testing.assert_allclose(update.td_errors, before, rtol=1e-6)
-    assert update.mean_q == pytest.approx(mean_q, rel=1e-5)
+    made = update(agent, batch)
+    np.testing.assert_allclose(made.priorities, before, rtol=1e-6)
+    assert made.mean_q == pytest.approx(mean_q, rel=1e-5)
     assert (agent.td_errors(batch) != before).any()
 
 
 @pytest.mark.parametrize("updates", [0, 5])
-def test_td_errors_and_acting_change_nothing(updates: int) -> None:
+def test_td_errors_and_acting_do_not_change_the_agent(updates: int) -> None:
     agent = new_agent()
     for seed in range(updates):
-        agent.update(experience(seed=seed), weights())
+        update(agent, experience(seed=seed))
     before = agent.save()
     agent.td_errors(experience())
     agent.act(experience().s_t)
@@ -217,16 +225,16 @@ def test_acting_is_greedy() -> None:
     np.testing.assert_array_equal(actions, agent.q_values(states).argmax(axis=1))
 
 
-def test_arguments_may_be_read_only_and_stay_as_they_were() -> None:
+def test_arguments_may_be_read_only() -> None:
     agent, batch, importance = new_agent(), experience(), weights()
     for array in (*batch, importance):
         array.flags.writeable = False
-    agent.update(batch, importance)
+    update(agent, batch, importance)
     agent.act(batch.s_t)
 
 
-def test_the_target_moves_only_when_it_is_synced() -> None:
-    agent = unlike_target(new_agent())
+def test_the_target_network_changes_only_in_sync_target() -> None:
+    agent = diverged(new_agent())
     fresh = new_agent().save()
     online, target = (
         {name.removeprefix(of): array for name, array in agent.save().items() if name.startswith(of)}
@@ -243,37 +251,37 @@ def test_the_target_moves_only_when_it_is_synced() -> None:
 def test_a_loaded_agent_continues_bit_for_bit(shape: tuple[int, ...], before: int) -> None:
     agent, other = new_agent(shape=shape), new_agent(shape=shape, seed=1)
     for seed in range(before):
-        agent.update(experience(shape=shape, seed=seed), weights())
-    other.update(experience(shape=shape, seed=99), weights())
+        update(agent, experience(shape=shape, seed=seed))
+    update(other, experience(shape=shape, seed=99))
     other.load(agent.save())
     for seed in range(10, 13):
         batch = experience(shape=shape, seed=seed)
-        left, right = agent.update(batch, weights()), other.update(batch, weights())
+        left, right = update(agent, batch), update(other, batch)
         assert left[1:] == right[1:]
-        np.testing.assert_array_equal(left.td_errors, right.td_errors)
+        np.testing.assert_array_equal(left.priorities, right.priorities)
     assert_same(agent.save(), other.save())
 
 
-def test_what_was_saved_does_not_change_with_the_agent() -> None:
+def test_saved_arrays_are_copies() -> None:
     agent = new_agent()
     saved = agent.save()
     copy = {name: array.copy() for name, array in saved.items()}
-    unlike_target(agent)
+    diverged(agent)
     assert_same(saved, copy)
     assert all(array.flags.c_contiguous for array in saved.values())
 
 
-def test_weights_of_another_network_are_refused_by_name_and_change_nothing() -> None:
+def test_weights_of_another_network_are_refused_and_change_nothing() -> None:
     agent = new_agent()
     before = agent.save()
     with pytest.raises(ValueError, match=r"adam\.advantage\.0\.weight\.exp_avg is \(8, 5\), expected \(8, 16\)"):
         agent.load(new_agent(replace(CONFIG, hidden=(5,))).save())
-    with pytest.raises(ValueError, match=r"online\.value\.0\.bias is nothing, expected \(8,\)"):
+    with pytest.raises(ValueError, match=r"online\.value\.0\.bias is missing, expected \(8,\)"):
         agent.load({name: array for name, array in before.items() if name != "online.value.0.bias"})
     assert_same(agent.save(), before)
 
 
-def test_the_same_seed_gives_the_same_weights_and_leaves_the_callers_generator_alone() -> None:
+def test_equal_seeds_give_equal_weights_and_do_not_change_the_global_generator() -> None:
     state = torch.get_rng_state()
     first, second, third = new_agent(seed=4).save(), new_agent(seed=4).save(), new_agent(seed=5).save()
     assert torch.equal(torch.get_rng_state(), state)
@@ -282,78 +290,72 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_callers_generator_a
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_loss_that_is_not_finite_is_an_error_before_anything_moves(bad: float) -> None:
-    agent, batch = unlike_target(new_agent()), experience()
+def test_a_non_finite_loss_is_an_error_and_changes_nothing(bad: float) -> None:
+    agent, batch = diverged(new_agent()), experience()
     before = agent.save()
     batch.r_t[5] = bad
     with pytest.raises(FloatingPointError, match=r"loss of an update is (nan|inf).*rows \[5\] of 8"):
-        agent.update(batch, weights())
+        update(agent, batch)
     assert_same(agent.save(), before)
 
 
-def test_huber_is_torchs() -> None:
-    deltas = np.array([-3.0, -1.0, -0.5, 0.0, 0.25, 1.0, 2.0])
-    expected = F.huber_loss(torch.zeros(7, dtype=torch.float64), torch.tensor(deltas), reduction="none")
-    np.testing.assert_allclose(huber(deltas), expected)
-
-
-def test_a_small_regression_is_learnt() -> None:
-    """Terminal transitions make r the value of (s, a): which action pays depends on the state alone."""
+def test_updates_fit_a_small_regression() -> None:
+    """With terminal transitions only, Q(s, a) must become r, which depends on the state and the action."""
     agent, rng = new_agent(replace(CONFIG, hidden=(32,), learning_rate=0.003)), np.random.default_rng(0)
     batch = experience(batch=64)
     batch = batch._replace(terminal=np.ones(64, dtype=np.bool_))
     for _ in range(600):
         actions = rng.integers(0, ACTIONS, 64)
-        pays = batch.s_tm1[:, 0].argmax(axis=1) == actions
-        agent.update(batch._replace(a_tm1=actions, r_t=pays.astype(np.float32)), np.ones(64, dtype=np.float32))
+        rewarded = batch.s_tm1[:, 0].argmax(axis=1) == actions
+        update(agent, batch._replace(a_tm1=actions, r_t=rewarded.astype(np.float32)), np.ones(64, dtype=np.float32))
     assert (agent.act(batch.s_tm1) == batch.s_tm1[:, 0].argmax(axis=1)).mean() > 0.95
 
 
-def test_cuda_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto").type == choose_device("cpu").type == "cpu"
-    with pytest.raises(DeviceError, match=r"learner\.device = 'cuda', but torch finds no GPU"):
+    with pytest.raises(DeviceError, match=r"learner\.device is 'cuda' but torch found no GPU"):
         choose_device("cuda")
 
 
-def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_selects_an_available_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_device("auto").type == choose_device("cuda").type == "cuda"
     assert choose_device("cpu").type == "cpu"
 
 
-def test_torch_uses_the_threads_that_the_agent_was_given() -> None:
+def test_torch_uses_the_given_number_of_threads() -> None:
     DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0)
-    assert torch.get_num_threads() == 1, "a vector's MLP has no use for more"
+    assert torch.get_num_threads() == 1, "more threads do not help a small MLP"
     DqnAgent(LearnerConfig(device="cpu"), PLANES, True, ACTIONS, 0)
-    assert torch.get_num_threads() == 1, "nor has one small convolution"
+    assert torch.get_num_threads() == 1, "more threads do not help one small convolution"
     DqnAgent(LearnerConfig(device="cpu"), (1, 4), False, ACTIONS, 0, threads=4)
-    assert torch.get_num_threads() == 2, "each of two networks that are computed at a time has half of them"
+    assert torch.get_num_threads() == 2, "two networks run in parallel, each with half of the threads"
     set_threads(1)
     assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize("shape", [VECTOR, PIXELS, PLANES])
-def test_a_second_thread_changes_no_bit(shape: tuple[int, ...]) -> None:
+def test_a_second_thread_does_not_change_results(shape: tuple[int, ...]) -> None:
     pixels = len(shape) >= 3
-    alone, beside = (DqnAgent(CONFIG, shape, pixels, ACTIONS, seed=0, threads=threads) for threads in (1, 2))
+    single, double = (DqnAgent(CONFIG, shape, pixels, ACTIONS, seed=0, threads=threads) for threads in (1, 2))
     for seed in range(4):
         batch = experience(shape=shape, seed=seed)
-        for agent in (alone, beside):
-            agent.update(agent.stage(batch), weights())
+        for agent in (single, double):
+            update(agent, batch)
             if seed == 1:
                 agent.sync_target()
-        np.testing.assert_array_equal(alone.td_errors(batch), beside.td_errors(batch))
-    assert_same(alone.save(), beside.save())
+        np.testing.assert_array_equal(single.td_errors(batch), double.td_errors(batch))
+    assert_same(single.save(), double.save())
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("how", ["sync", "load", "load_weights"])
-def test_what_was_made_ready_before_the_target_moved_is_valued_by_the_new_one(threads: int, how: str) -> None:
+def test_a_batch_staged_before_a_target_update_uses_the_new_target(threads: int, how: str) -> None:
     def build() -> DqnAgent:
-        return unlike_target(DqnAgent(CONFIG, VECTOR, False, ACTIONS, seed=0, threads=threads))
+        return diverged(DqnAgent(CONFIG, VECTOR, False, ACTIONS, seed=0, threads=threads))
 
-    def move(agent: DqnAgent) -> None:
+    def change_target(agent: DqnAgent) -> None:
         if how == "sync":
             agent.sync_target()
         elif how == "load":
@@ -362,9 +364,9 @@ def test_what_was_made_ready_before_the_target_moved_is_valued_by_the_new_one(th
             agent.load_weights("target", new_agent(seed=7).weights("target"))
 
     early, late = build(), build()
-    ready = early.stage(experience())
-    ready.q_target()  # it is there, and of the target of before
-    move(early)
-    move(late)
-    found, expected = early.update(ready, weights()), late.update(experience(), weights())
-    np.testing.assert_array_equal(found.td_errors, expected.td_errors)
+    staged = early.stage(experience(), weights())
+    staged.target_t()  # computed with the old target network
+    change_target(early)
+    change_target(late)
+    found, expected = early.update(staged), update(late, experience())
+    np.testing.assert_array_equal(found.priorities, expected.priorities)

@@ -6,20 +6,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpsr_apex.agent.network import DuelingNetwork, is_small
+from dpsr_apex.agent.networks import TorsoNetwork, build_network, is_small
+from dpsr_apex.config import ConfigError, LearnerConfig
 
 
-def pixel_network(shape: tuple[int, ...] = (4, 84, 84)) -> DuelingNetwork:
+def _built(config: LearnerConfig, shape: tuple[int, ...], pixels: bool, actions: int) -> TorsoNetwork:
+    network = build_network(config, shape, pixels, actions, 1)
+    assert isinstance(network, TorsoNetwork)
+    return network
+
+
+def pixel_network(shape: tuple[int, ...] = (4, 84, 84)) -> TorsoNetwork:
     torch.manual_seed(0)
-    return DuelingNetwork(shape, pixels=True, actions=6, hidden=(), head=16)
+    return _built(LearnerConfig(head=16), shape, True, 6)
 
 
-def vector_network(hidden: tuple[int, ...] = (8, 8)) -> DuelingNetwork:
+def vector_network(hidden: tuple[int, ...] = (8, 8)) -> TorsoNetwork:
     torch.manual_seed(0)
-    return DuelingNetwork((2, 3), pixels=False, actions=4, hidden=hidden, head=16)
+    return _built(LearnerConfig(hidden=hidden, head=16), (2, 3), False, 4)
 
 
-def convolutions(network: DuelingNetwork) -> list[tuple[int, ...]]:
+def convolutions(network: TorsoNetwork) -> list[tuple[int, ...]]:
     return [tuple(weight.shape) for weight in network.torso.parameters() if weight.ndim == 4]
 
 
@@ -34,12 +41,12 @@ def test_pixels_of_any_size_that_the_convolutions_accept(shape: tuple[int, ...])
     assert pixel_network(shape)(frames(2, *shape)).shape == (2, 6)
 
 
-def test_frames_that_are_too_small_are_refused_with_the_least_size() -> None:
-    with pytest.raises(ValueError, match=r"2 x 84 pixels are too small.*at least 3"):
+def test_frames_below_the_minimum_size_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'small' needs frames of at least 3 x 3 pixels \(got 2 x 84\)"):
         pixel_network((4, 2, 84))
 
 
-def test_small_frames_pass_one_small_convolution() -> None:
+def test_small_frames_use_one_small_convolution() -> None:
     assert convolutions(pixel_network((2, 3, 10, 10))) == [(16, 6, 3, 3)]
     assert convolutions(pixel_network((2, 3, 36, 36))) == [(32, 6, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
 
@@ -56,9 +63,7 @@ def test_every_plane_of_every_frame_is_a_channel(side: int) -> None:
     ("shape", "pixels", "small"),
     [((4, 84, 84), True, False), ((3, 3, 84, 84), True, False), ((1, 4, 10, 10), True, True), ((4, 99), False, True)],
 )
-def test_a_network_is_small_that_one_thread_is_done_with_soonest(
-    shape: tuple[int, ...], pixels: bool, small: bool
-) -> None:
+def test_is_small_for_vectors_and_small_frames(shape: tuple[int, ...], pixels: bool, small: bool) -> None:
     assert is_small(shape, pixels) == small
 
 
@@ -77,10 +82,11 @@ def test_nature_convolutions_in_channels_last() -> None:
     )
 
 
-def test_pixels_are_scaled_to_one_inside() -> None:
+def test_pixels_are_divided_by_255() -> None:
     network, observations = pixel_network(), frames(2, 4, 84, 84)
     features = network.torso(observations.float() / 255)
     advantage = network.advantage(features)
+    assert network.value is not None
     expected = network.value(features) + advantage - advantage.mean(1, keepdim=True)
     torch.testing.assert_close(network(observations), expected)
 
@@ -90,15 +96,14 @@ def test_pixels_are_scaled_to_one_inside() -> None:
     [(pixel_network(), frames(3, 4, 84, 84)), (vector_network(), torch.randn(3, 2, 3))],
     ids=["pixels", "vectors"],
 )
-def test_the_mean_advantage_is_zero_so_that_the_mean_q_is_the_value(
-    network: DuelingNetwork, observations: Tensor
-) -> None:
+def test_the_mean_q_value_is_the_state_value(network: TorsoNetwork, observations: Tensor) -> None:
     scaled = observations / 255 if observations.dtype == torch.uint8 else observations
+    assert network.value is not None
     value = network.value(network.torso(scaled))
     torch.testing.assert_close(network(observations).mean(1, keepdim=True), value)
 
 
-def test_a_shift_of_all_advantages_changes_no_q_value() -> None:
+def test_adding_a_constant_to_all_advantages_does_not_change_q() -> None:
     network, observations = vector_network(), torch.randn(3, 2, 3)
     before = network(observations)
     with torch.no_grad():
