@@ -1,68 +1,91 @@
-"""The one command, `dpsr-apex`: reads the command line and nothing else."""
+"""The `dpsr-apex` command: parses the command line, and does nothing else.
+
+Every command is one module here, listed in COMMANDS: SUMMARY and EXAMPLES are its help, `add_arguments` declares its
+arguments, and `run` loads what the command needs and returns the exit code.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Sequence
+from typing import Protocol, cast
 
 from dpsr_apex import __version__
-from dpsr_apex.cli import looking, processes, running
 from dpsr_apex.cli.arguments import fail
+from dpsr_apex.errors import UserError
 
+COMMANDS = (  # in the order of the help
+    *("train", "resume", "watch", "rate", "scale"),
+    *("eval", "inspect", "report", "experiment", "check"),
+    *("replay", "learner", "actor", "evaluator"),
+)
+
+DESCRIPTION = """Double Prioritized State Recycled experience replay for DQN.
+
+Train with one command, on one machine or many; watch, stop and continue a run
+at any time; inspect its replay; compare methods with statistics.
+"""
 EXAMPLES = """examples:
-  dpsr-apex train cartpole --actors 2
-  dpsr-apex experiment cartpole
-  dpsr-apex train --help
+  dpsr-apex train cartpole --actors 2      train for a few minutes
+  dpsr-apex experiment cartpole            compare all methods on CartPole
+  dpsr-apex train --help                   the options of a command
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help formatter with a column wide enough for the option names."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+
+class CommandModule(Protocol):
+    """What the module of a command provides."""
+
+    SUMMARY: str
+    EXAMPLES: str
+
+    def add_arguments(self, command: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+
+    def run(self, given: argparse.Namespace) -> int:
+        """Execute the command and return the exit code."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 1 for a failed run, 2 for wrong input, 130 after Ctrl-C."""
-    parsed = parser().parse_args(arguments)
+    """Run one command; return the exit code: 0, 1 for a failed run, 2 for invalid input, 130 after Ctrl-C."""
+    given = parser().parse_args(arguments)
     try:
-        return _run(parsed)
+        code: int = given.run(given)
+    except UserError as error:
+        return fail(str(error), error.exit_code)
     except (FloatingPointError, OSError) as error:
         return fail(f"{type(error).__name__}: {error}", 1)
     except KeyboardInterrupt:
         return 130
-
-
-def _run(parsed: argparse.Namespace) -> int:
-    # Here and in the commands imports come late: help and a mistyped key should not wait for torch.
-    from dpsr_apex.cluster import ClusterError
-    from dpsr_apex.config import ConfigError
-    from dpsr_apex.envs.snapshot import UnusableEnvironment
-    from dpsr_apex.inspection import InspectionError
-    from dpsr_apex.processes.link import RefusedByReplay, ReplayLost
-    from dpsr_apex.run.checkpoint import DamagedCheckpoint
-    from dpsr_apex.run.run_directory import RunDirectoryError
-    from dpsr_apex.run.supervisor import RunFailed
-    from dpsr_apex.run.video import VideoError
-    from dpsr_apex.wire.addresses import BadAddress
-    from dpsr_apex.wire.keys import BadKeyFile
-    from dpsr_apex.wire.sockets import BindError
-
-    wrong_input = (ConfigError, UnusableEnvironment, RunDirectoryError, DamagedCheckpoint, InspectionError, VideoError)
-    try:
-        code: int = parsed.command(parsed)
-    except (*wrong_input, BadKeyFile, BadAddress, BindError, ClusterError, RefusedByReplay) as error:
-        return fail(str(error), 2)
-    except (ReplayLost, RunFailed) as error:
-        return fail(str(error), 1)
     return code
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(
         prog="dpsr-apex",
-        description="Double Prioritized State Recycled experience replay for DQN.",
+        description=DESCRIPTION,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     top.add_argument("--version", action="version", version=__version__)
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
-    running.add_to(commands)
-    looking.add_to(commands)
-    processes.add_to(commands)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = cast(CommandModule, importlib.import_module(f"dpsr_apex.cli.{name}"))
+        command = commands.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=f"{module.SUMMARY[0].upper()}{module.SUMMARY[1:]}.",
+            epilog=f"examples:\n{module.EXAMPLES}",
+            formatter_class=_Help,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
     return top

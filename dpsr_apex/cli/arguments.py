@@ -1,74 +1,53 @@
-"""What several commands have in common: kinds of arguments, and how a process of a run begins."""
+"""Arguments that several commands share, and parsers of their values."""
 
 from __future__ import annotations
 
 import argparse
-import faulthandler
-import logging
 import sys
+from pathlib import Path
 
-HERE = "127.0.0.1:0"  # a free port, for this machine alone
-
-Commands = argparse._SubParsersAction  # what `add_subparsers` gives, which has no public name
-
-
-def add_command(
-    commands: Commands[argparse.ArgumentParser], name: str, summary: str, examples: str
-) -> argparse.ArgumentParser:
-    """A command whose help has a summary and examples."""
-    return commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+THIS_MACHINE = "127.0.0.1:0"  # a free port that only this machine can reach
 
 
-def add_bind(command: argparse.ArgumentParser, what: str) -> None:
-    """Where to listen; this machine alone unless told otherwise."""
-    command.add_argument("--bind", default=HERE, metavar="HOST:PORT", help=what)
+def add_run_directory(command: argparse.ArgumentParser) -> None:
+    """Add the run directory as a positional argument."""
+    command.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run's directory")
+
+
+def add_bind(command: argparse.ArgumentParser, purpose: str) -> None:
+    """Add the address to listen on; the default is reachable from this machine only."""
+    command.add_argument("--bind", default=THIS_MACHINE, metavar="HOST:PORT", help=purpose)
 
 
 def add_lifeline(command: argparse.ArgumentParser) -> None:
-    """For supervisors: standard input is a pipe whose end is to be this process's end."""
+    """Add the hidden flag of supervised processes: the process ends when its standard input, a pipe, is closed."""
     command.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
 
 
-def begin_process(given: argparse.Namespace, seconds: float) -> None:
-    """What every process of a run does first: its log goes to standard error, where a supervisor catches it.
-
-    Without its supervisor it is given so many seconds to leave.
-    """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    faulthandler.enable()
-    hold_on(given, seconds)
-
-
-def hold_on(given: argparse.Namespace, seconds: float) -> None:
-    """Where a supervisor holds this process's lifeline, live no longer than it does, but for so many seconds."""
+def hold_lifeline(given: argparse.Namespace, seconds: float) -> None:
+    """With --lifeline, end this process at most `seconds` after its supervisor has ended."""
     if given.lifeline:
-        from dpsr_apex.processes.lifeline import hold_lifeline
+        from dpsr_apex.processes.startup import end_with_supervisor
 
-        hold_lifeline(seconds)
+        end_with_supervisor(seconds)
 
 
 def natural(text: str) -> int:
-    """An argument from 0 on."""
+    """Parse an integer >= 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text} is not an integer of at least 0")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """An argument from 1 on."""
+    """Parse an integer >= 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not an integer of at least 1")
     return int(text)
 
 
 def positive_number(text: str) -> float:
-    """An argument above 0."""
+    """Parse a finite number > 0."""
     try:
         number = float(text)
     except ValueError:
@@ -79,6 +58,6 @@ def positive_number(text: str) -> float:
 
 
 def fail(reason: str, code: int) -> int:
-    """Say why the command ends with `code`, which is returned."""
+    """Print why the command failed, and return the exit code."""
     sys.stderr.write(f"dpsr-apex: {reason}\n")
     return code

@@ -1,6 +1,7 @@
-"""The proof of re-entry: play, come back to moments of that play in a second environment, and compare what follows.
+"""Check that an environment can be saved and restored exactly.
 
-A moment counts as proven only if every step after it is the same to the last bit. Nothing here is written anywhere.
+One environment plays at random; snapshots of it are restored in a second one, which repeats the actions that followed.
+A snapshot passes only if every step after it is identical to the last bit.
 """
 
 from __future__ import annotations
@@ -12,12 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from dpsr_apex.console import make_console, make_progress
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv, Step
@@ -29,13 +25,15 @@ PAPER_GAMES = (
     *("MsPacman", "Phoenix", "Qbert", "Riverraid", "SpaceInvaders", "StarGunner", "VideoPinball", "Zaxxon"),
 )
 
-FOLLOWED = 8  # steps compared after each moment, to find hidden state that the first step does not show
-STRIDE = 10  # agent steps between moments that are examined for no special reason
-HOLDS = (0.0, 0.5, 0.9, 0.99)  # chance that an action is repeated, drawn for each episode: each reaches other places
-MOST_STEPS = 30_000  # agent steps of play in search of a game's end; more than Atari's time limit
+COMPARED_STEPS = 8  # steps compared after each restore, to find hidden state that the first step does not reveal
+STRIDE = 10  # agent steps between the snapshots that are checked in the middle of an episode
+REPEAT_PROBABILITIES = (0.0, 0.5, 0.9, 0.99)  # of the last action, sampled per episode: each reaches other states
+MAX_STEPS = 30_000  # maximum number of agent steps until a game over is found; more than Atari's time limit
 
 
 class _Event(NamedTuple):
+    """One action and its outcome."""
+
     action: int
     step: Step
     frames: NDArray[Any]
@@ -44,78 +42,80 @@ class _Event(NamedTuple):
 
 @dataclass
 class _Moment:
-    depth: int  # agent steps since the game began
-    first: bool  # straight after a reset
+    """One snapshot of the playing environment, and the steps that followed it."""
+
+    depth: int  # agent steps since the start of the game
+    first: bool  # directly after a reset
     snapshot: bytes
     stack: Stack
-    followed: list[_Event] = field(default_factory=list)
+    events: list[_Event] = field(default_factory=list)
 
 
 @dataclass
 class Result:
-    """What was covered, and what went wrong."""
+    """Outcome of the check of one environment; a moment is one restored snapshot."""
 
     name: str
-    moments: int = 0  # examined
-    first_steps: int = 0  # of them, straight after a reset
-    lost_lives: int = 0  # ends of an episode where the game plays on, each with the moments before it
+    moments: int = 0
+    first_steps: int = 0  # moments directly after a reset
+    lost_lives: int = 0  # episodes that ended while the game continues
     game_ends: int = 0
-    time_limits: int = 0  # games that were cut by their time limit
-    deepest: int = 0  # agent steps from the beginning of a game to the deepest moment
-    mismatches: int = 0  # moments after which something was different
+    time_limits: int = 0  # games truncated by their time limit
+    deepest: int = 0  # largest number of agent steps from the start of a game to a moment
+    mismatches: int = 0  # moments after which a step differed
     snapshot_bytes: float = 0.0  # mean
-    problem: str = ""  # the first difference or error, in words
+    problem: str = ""  # description of the first difference or error
 
     @property
     def passed(self) -> bool:
-        """Every moment that was examined is proven, and there was one."""
+        """Whether at least one moment was checked and none differed."""
         return self.moments > 0 and not self.mismatches and not self.problem
 
 
-def check_reentry(
+def check_restore(
     name: str,
     arguments: Mapping[str, Any] | None = None,
     moments: int = 300,
     seed: int = 0,
     stack: int | None = None,
-    max_steps: int = MOST_STEPS,
+    max_steps: int = MAX_STEPS,
     progress: Callable[[int], None] | None = None,
 ) -> Result:
-    """Play at random until `moments` were examined and a game has ended, or for `max_steps`.
+    """Play at random until `moments` snapshots have been checked and a game has ended, or for `max_steps` steps.
 
-    Examined are all moments straight after a reset, all shortly before the end of an episode, and every tenth one.
-    An environment that cannot be made or cannot be re-entered at all gives a result that says so. `progress` is told
-    how many moments were examined.
+    Checked are all snapshots directly after a reset, all in the last steps of an episode, and every tenth one. An
+    environment that cannot be created or has no snapshots yields a result with a `problem`. `progress` is called after
+    every step with the number of snapshots checked.
     """
     result = Result(name)
     try:
         player = make_stacked(name, arguments, stack=stack, seed=seed)
         twin = make_stacked(name, arguments, stack=stack, seed=seed + 1)
-        if not player.reentrant:
+        if not player.restorable:
             raise UnusableEnvironment(
-                name, "it has no snapshot() and restore()", "Only methods without recycling work."
+                name, "it has no snapshot() and restore()", "It works only with methods that do not recycle."
             )
         _Check(result, player, twin, np.random.default_rng(seed)).run(moments, max_steps, progress or (lambda _: None))
     except UnusableEnvironment as error:
         result.problem = error.reason
-    except Exception as error:  # whatever a user's environment raises is the finding
+    except Exception as error:  # any exception of a user's environment is a result of the check
         result.problem = result.problem or f"{type(error).__name__}: {error}"
     return result
 
 
-def ensure_reentrant(name: str, arguments: Mapping[str, Any] | None = None, stack: int | None = None) -> None:
-    """A brief check of about a second; UnusableEnvironment if it fails."""
-    result = check_reentry(name, arguments, moments=40, stack=stack, max_steps=200)
+def ensure_restorable(name: str, arguments: Mapping[str, Any] | None = None, stack: int | None = None) -> None:
+    """Check an environment for about a second; raise UnusableEnvironment if the check fails."""
+    result = check_restore(name, arguments, moments=40, stack=stack, max_steps=200)
     if not result.passed:
         raise UnusableEnvironment(
             name,
-            f"it cannot be left and re-entered ({result.problem or 'no moment could be examined'})",
-            "Recycling needs a snapshot() that restores exactly: see `dpsr-apex check`, or choose another method.",
+            f"it cannot be saved and restored exactly ({result.problem or 'no snapshot could be checked'})",
+            "Recycling needs exact snapshots: run `dpsr-apex check`, or choose a method without recycling.",
         )
 
 
 class _Check:
-    """One play of `player`, examined in `twin`."""
+    """Plays `player` at random and restores its snapshots in `twin`."""
 
     def __init__(self, result: Result, player: StackedEnv, twin: StackedEnv, random: np.random.Generator) -> None:
         self._result = result
@@ -125,7 +125,7 @@ class _Check:
         self._recent: deque[_Moment] = deque()
         self._bytes_taken = 0
         self._action = 0
-        self._hold = 0.0
+        self._repeat_probability = 0.0
 
     def run(self, moments: int, max_steps: int, progress: Callable[[int], None]) -> None:
         first = True
@@ -135,7 +135,7 @@ class _Check:
             first = step.terminal or step.truncated
             if first:
                 self._finish_episode(step)
-            elif len(self._recent) == FOLLOWED:
+            elif len(self._recent) == COMPARED_STEPS:
                 self._examine_oldest()
             progress(self._result.moments)
             if self._result.moments >= moments and (self._result.game_ends or self._result.time_limits):
@@ -149,13 +149,13 @@ class _Check:
         self._bytes_taken += len(moment.snapshot)
         self._recent.append(moment)
         if first:
-            self._hold = float(self._random.choice(HOLDS))
-        if first or self._random.random() >= self._hold:
+            self._repeat_probability = float(self._random.choice(REPEAT_PROBABILITIES))
+        if first or self._random.random() >= self._repeat_probability:
             self._action = int(self._random.integers(player.actions))
         step = player.step(self._action)
         event = _Event(self._action, step, player.frames, player.stack)
         for recent in self._recent:
-            recent.followed.append(event)
+            recent.events.append(event)
         return step
 
     def _finish_episode(self, step: Step) -> None:
@@ -179,54 +179,16 @@ class _Check:
         difference = self._difference(moment)
         if difference:
             result.mismatches += 1
-            result.problem = result.problem or f"{difference} after a restore at step {moment.depth} of a game"
+            result.problem = result.problem or f"{difference} after a restore at step {moment.depth} of an episode"
 
     def _difference(self, moment: _Moment) -> str:
-        """What differs when the moment is lived through again; empty if nothing does."""
+        """Restore the snapshot in the twin, repeat the actions, and describe the first difference ("" if none)."""
         twin = self._twin
         twin.restore(moment.snapshot, moment.stack)
-        for number, event in enumerate(moment.followed, 1):
+        for number, event in enumerate(moment.events, 1):
             step = twin.step(event.action)
             if step != event.step:
                 return f"{step} instead of {event.step}, {number} steps"
             if not np.array_equal(twin.frames, event.frames) or twin.stack != event.stack:
-                return f"another observation, {number} steps"
+                return f"a different observation, {number} steps"
         return ""
-
-
-def check_command(names: list[str], moments: int = 300) -> int:
-    """Check environments one after the other and print a table; the exit code is 0 if all passed."""
-    console = make_console()
-    results = [_watched(console, name, moments) for name in names]
-    console.print(_table(results))
-    for result in results:
-        if not result.passed:
-            console.print(f"{result.name}: {result.problem or 'no moment could be examined'}")
-    passed = sum(result.passed for result in results)
-    console.print(f"{passed} of {len(results)} can be left and re-entered")
-    return 0 if passed == len(results) else 1
-
-
-def _watched(console: Console, name: str, moments: int) -> Result:
-    with make_progress(console) as progress:
-        task = progress.add_task(name, total=moments)
-        return check_reentry(name, moments=moments, progress=lambda done: progress.update(task, completed=done))
-
-
-def _table(results: list[Result]) -> Table:
-    table = Table(
-        title="Moments re-entered in a second environment, and what followed",
-        caption="resets, lives, ends, limits: resets, lost lives, ends of a game and time limits among them; "
-        "depth: most agent steps into a game; bytes: mean of a snapshot; wrong: moments that went on differently",
-        box=box.SIMPLE,
-        pad_edge=False,
-        padding=0,
-    )
-    table.add_column("environment", no_wrap=True)
-    for heading in ("moments", "resets", "lives", "ends", "limits", "depth", "bytes", "wrong"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for result in results:
-        covered = (result.moments, result.first_steps, result.lost_lives, result.game_ends, result.time_limits)
-        verdict = Text("0", "green") if result.passed else Text(str(result.mismatches or "error"), "red")
-        table.add_row(result.name, *map(str, covered), str(result.deepest), f"{result.snapshot_bytes:.0f}", verdict)
-    return table

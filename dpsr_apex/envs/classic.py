@@ -1,6 +1,6 @@
-"""Gymnasium's control tasks, made re-enterable: by their state where it can be put back exactly, else by their history.
+"""Gymnasium's classic control tasks with snapshots: of their state where that restores exactly, else of their history.
 
-Observations are what Gymnasium gives; nothing of a task is changed.
+Observations, rewards and time limits are Gymnasium's own.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ACTION_NAMES = {
 Vector = NDArray[np.float32]
 StepResult = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
-# Elapsed steps, steps since a pole fell (-1: it stands), dtype of the state; the state itself follows.
+# Elapsed steps, CartPole's `steps_beyond_terminated` (-1 for None), dtype character of the state; the state follows.
 _HEADER = struct.Struct("<IiB")
 
 
 class ClassicControl(gymnasium.Wrapper[Vector, int, Vector, int]):
-    """CartPole, MountainCar or Acrobot with its time limit. A snapshot is the state to the last bit."""
+    """CartPole, MountainCar or Acrobot with its time limit. A snapshot is the exact state."""
 
     def __init__(self, name: str, **arguments: Any) -> None:
         task = gymnasium.make(name, disable_env_checker=True, **{"render_mode": "rgb_array", **arguments})
@@ -43,24 +43,24 @@ class ClassicControl(gymnasium.Wrapper[Vector, int, Vector, int]):
         self._elapsed = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
-        """A new episode."""
+        """Start a new episode."""
         self._elapsed = 0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: int) -> StepResult:
-        """One step; truncated when the time is over."""
+        """Take one step; truncate the episode at the time limit."""
         observation, reward, terminal, _, info = self.env.step(action)
         self._elapsed += 1
         return observation, reward, terminal, self._elapsed >= self._limit, info
 
     def snapshot(self) -> bytes:
-        """The state in its own precision: Acrobot starts in single precision and goes on in double."""
+        """Serialize the state in its own precision: Acrobot starts in single precision and continues in double."""
         state = np.asarray(self._task.state)
         fallen = getattr(self._task, "steps_beyond_terminated", None)
         return _HEADER.pack(self._elapsed, -1 if fallen is None else fallen, ord(state.dtype.char)) + state.tobytes()
 
-    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state says it all
-        """Back to that state."""
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state is complete
+        """Return to the state of `snapshot`."""
         self._elapsed, fallen, kind = _HEADER.unpack_from(snapshot)
         self._task.state = np.frombuffer(snapshot, np.dtype(chr(kind)), offset=_HEADER.size).copy()
         if hasattr(self._task, "steps_beyond_terminated"):
@@ -68,7 +68,7 @@ class ClassicControl(gymnasium.Wrapper[Vector, int, Vector, int]):
 
 
 class ByHistory(gymnasium.Wrapper[Any, int, Any, int]):
-    """Any deterministic Gymnasium environment with up to 256 actions, re-entered by playing its episode again.
+    """Any deterministic Gymnasium environment with up to 256 actions, restored by replaying its episode.
 
     A snapshot is the random generator's state before the reset and the actions since; its size and the time to restore
     grow with the episode. All randomness must come from the environment's own `np_random`. In a config:
@@ -83,7 +83,7 @@ class ByHistory(gymnasium.Wrapper[Any, int, Any, int]):
         self._actions = bytearray()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """A new episode with an empty history."""
+        """Start a new episode with an empty history."""
         if seed is not None:
             self.env.unwrapped.np_random = seeding.np_random(seed)[0]
         self._origin = dict(self.env.unwrapped.np_random.bit_generator.state)
@@ -91,19 +91,19 @@ class ByHistory(gymnasium.Wrapper[Any, int, Any, int]):
         return self.env.reset(options=options)
 
     def step(self, action: int) -> StepResult:
-        """One step, kept in the history."""
+        """Take one step and add it to the history."""
         self._actions.append(int(action))
         return self.env.step(action)
 
     def snapshot(self) -> bytes:
-        """Where the episode began, and every action since."""
-        return self._codec.squeeze(json.dumps(self._origin).encode() + b"\n" + self._actions)
+        """Serialize the random generator's state at the start of the episode, and every action since."""
+        return self._codec.compress(json.dumps(self._origin).encode() + b"\n" + self._actions)
 
-    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the history says it all
-        """Play the episode again up to that moment."""
-        origin, newline, actions = self._codec.inflate(snapshot).partition(b"\n")
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the history is complete
+        """Replay the episode up to the state of `snapshot`."""
+        origin, newline, actions = self._codec.decompress(snapshot).partition(b"\n")
         if not newline:
-            raise DamagedSnapshot("damaged snapshot: it holds no history")
+            raise DamagedSnapshot("damaged snapshot: it contains no history")
         self.env.unwrapped.np_random.bit_generator.state = json.loads(origin)
         self.reset()
         for action in actions:

@@ -1,7 +1,6 @@
-"""Frames and snapshots to small bytes and back.
+"""Compression of frames and snapshots.
 
-Frames rest and travel squeezed; only the learner and a recycling actor inflate them. Nothing here knows a game, and
-nothing here is ever unpickled.
+Frames are stored and sent compressed; only the learner and a recycling actor decompress them. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -21,102 +20,102 @@ from dpsr_apex.replay.transitions import Stack
 
 
 class DamagedSnapshot(ValueError):
-    """A snapshot that was cut, changed on its way, or taken in another game."""
+    """A snapshot that is truncated, corrupted, or from another game."""
 
 
 class FrameCodec:
-    """One environment's frames: pixels (uint8) as LZ4 blocks, everything else as it is."""
+    """Compresses one environment's frames: pixels (uint8) as LZ4 blocks; other dtypes are stored uncompressed."""
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self._frame_bytes = int(np.prod(shape)) * self.dtype.itemsize
-        self._packed = self.dtype == np.uint8
+        self._compressible = self.dtype == np.uint8
 
-    def squeeze(self, frame: Frame) -> bytes:
-        """The frame as immutable bytes; its shape and dtype must be the codec's."""
+    def compress(self, frame: Frame) -> bytes:
+        """Return the compressed bytes of a frame; its shape and dtype must be the codec's."""
         if frame.shape != self.shape or frame.dtype != self.dtype:
-            raise ValueError(f"a frame of {frame.dtype}{frame.shape} where {self.dtype}{self.shape} was expected")
-        if not self._packed:
+            raise ValueError(f"expected a frame of {self.dtype}{self.shape} (got {frame.dtype}{frame.shape})")
+        if not self._compressible:
             return frame.tobytes()
-        packed: bytes = lz4.block.compress(np.ascontiguousarray(frame), store_size=False)
-        return packed
+        compressed: bytes = lz4.block.compress(np.ascontiguousarray(frame), store_size=False)
+        return compressed
 
-    def inflate(self, squeezed: bytes) -> Frame:
-        """The frame again, in an array of its own."""
-        frame: Frame = self.inflate_stacks([(squeezed,)])[0, 0]
+    def decompress(self, compressed: bytes) -> Frame:
+        """Return the frame as a new array."""
+        frame: Frame = self.decompress_stacks([(compressed,)])[0, 0]
         return frame
 
-    def inflate_stack(self, stack: Stack) -> NDArray[Any]:
-        """One observation as an array of shape (stack, *frame shape)."""
-        frames: NDArray[Any] = self.inflate_stacks([stack])[0]
+    def decompress_stack(self, stack: Stack) -> NDArray[Any]:
+        """Return one observation as a new array of shape (stack, *frame shape)."""
+        frames: NDArray[Any] = self.decompress_stacks([stack])[0]
         return frames
 
-    def inflate_stacks(self, stacks: Sequence[Stack]) -> NDArray[Any]:
-        """Observations of equal depth as one array of shape (batch, stack, *frame shape).
+    def decompress_stacks(self, stacks: Sequence[Stack]) -> NDArray[Any]:
+        """Return observations of equal depth as one new array of shape (batch, stack, *frame shape).
 
-        A piece that occurs several times, as the same object, is inflated once. Bytes that are no frame of this shape
-        raise ValueError; there is no checksum, so a changed pixel may pass.
+        A bytes object that occurs several times is decompressed once. Bytes that are not a frame of this shape raise
+        ValueError; there is no checksum, so a changed pixel is not detected.
         """
         depth = len(stacks[0]) if stacks else 0
         if any(len(stack) != depth for stack in stacks):
             raise ValueError("observations of different depth in one batch")
-        pieces = list(chain.from_iterable(stacks))
-        names = list(map(id, pieces))  # not their content, which takes as long to hash as to inflate
-        different = dict(zip(names, pieces, strict=True))
-        raw_of = dict(zip(different, self._raw(different.values()), strict=True))
-        inflated = np.frombuffer(bytearray().join(map(raw_of.__getitem__, names)), self.dtype)
-        return inflated.reshape(len(stacks), depth, *self.shape)
+        frames = list(chain.from_iterable(stacks))
+        keys = list(map(id, frames))  # not their content, which takes as long to hash as to decompress
+        distinct = dict(zip(keys, frames, strict=True))
+        raw_by_key = dict(zip(distinct, self._raw(distinct.values()), strict=True))
+        decompressed = np.frombuffer(bytearray().join(map(raw_by_key.__getitem__, keys)), self.dtype)
+        return decompressed.reshape(len(stacks), depth, *self.shape)
 
-    def _raw(self, pieces: Collection[bytes]) -> Collection[bytes]:
-        """The frames of these pieces, each of the codec's size."""
+    def _raw(self, frames: Collection[bytes]) -> Collection[bytes]:
+        """Decompress each frame and check its size."""
         size = self._frame_bytes
         try:
-            raw = [lz4.block.decompress(piece, size) for piece in pieces] if self._packed else pieces
+            raw = [lz4.block.decompress(frame, size) for frame in frames] if self._compressible else frames
         except (lz4.block.LZ4BlockError, OverflowError) as error:
             raise ValueError(f"damaged frame: {error}") from error
         if wrong := set(map(len, raw)) - {size}:
-            raise ValueError(f"damaged frame: {min(wrong)} bytes where {size} were expected")
+            raise ValueError(f"damaged frame: expected {size} bytes (got {min(wrong)})")
         return raw
 
 
 class SnapshotCodec:
-    """Snapshots of one game, squeezed against a state of that game which every process can derive for itself.
+    """Compresses snapshots of one game, with a state of that game that every process can derive as the dictionary.
 
-    The frame carries a checksum of its content, so that a damaged snapshot is refused before an emulator sees it: an
-    emulator trusts its bytes, and wrong ones can take the whole process along.
+    The zstd frame carries a checksum of its content, so that a damaged snapshot is rejected before it reaches an
+    emulator: an emulator trusts its input, and corrupted bytes can crash the whole process.
     """
 
-    LARGEST = 1 << 24  # bytes of an inflated snapshot
+    MAX_STATE_BYTES = 1 << 24  # of a decompressed snapshot
 
     def __init__(self, dictionary: bytes = b"") -> None:
-        known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-        self._compressor = zstandard.ZstdCompressor(level=3, dict_data=known, write_checksum=True)
-        self._decompressor = zstandard.ZstdDecompressor(dict_data=known)
+        zstd_dictionary = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        self._compressor = zstandard.ZstdCompressor(level=3, dict_data=zstd_dictionary, write_checksum=True)
+        self._decompressor = zstandard.ZstdDecompressor(dict_data=zstd_dictionary)
 
-    def squeeze(self, state: bytes) -> bytes:
-        """The state in a few bytes."""
+    def compress(self, state: bytes) -> bytes:
+        """Compress a serialized state."""
         return self._compressor.compress(state)
 
-    def inflate(self, snapshot: bytes) -> bytes:
-        """The state again; DamagedSnapshot if these are not bytes that `squeeze` gave for this game."""
+    def decompress(self, snapshot: bytes) -> bytes:
+        """Return the serialized state; raise DamagedSnapshot unless `compress` made `snapshot` for this game."""
         try:
             header = zstandard.get_frame_parameters(snapshot)
-            if not header.has_checksum or header.content_size > self.LARGEST:
-                raise DamagedSnapshot("damaged snapshot: its header is not one of ours")
+            if not header.has_checksum or header.content_size > self.MAX_STATE_BYTES:
+                raise DamagedSnapshot("damaged snapshot: unexpected header")
             return self._decompressor.decompress(snapshot, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise DamagedSnapshot(f"damaged snapshot, or one of another game: {error}") from error
 
 
-def seal(body: bytes) -> bytes:
-    """`body` behind a checksum."""
+def add_checksum(body: bytes) -> bytes:
+    """Return `body` prefixed with its CRC-32."""
     return crc32(body).to_bytes(4, "little") + body
 
 
-def unseal(sealed: bytes) -> bytes:
-    """What was sealed; DamagedSnapshot if it is not the same any more."""
-    body = sealed[4:]
-    if not body or crc32(body).to_bytes(4, "little") != sealed[:4]:
+def verify_checksum(data: bytes) -> bytes:
+    """Return the body that was passed to `add_checksum`; raise DamagedSnapshot if it is empty or has changed."""
+    body = data[4:]
+    if not body or crc32(body).to_bytes(4, "little") != data[:4]:
         raise DamagedSnapshot("damaged snapshot: its checksum does not match")
     return body

@@ -1,8 +1,8 @@
 """The paper's motivating example: a safe corridor to the right, and a treasure deep in the left one.
 
-The first action commits to a side. Right pays 1 a step for 500 steps. Left costs 1 a step until the step that reaches
-the treasure, which pays 1000: going left is better exactly while the treasure lies no deeper than 500. In a corridor
-the other action gives up, and the episode ends there with 0.
+The first action commits to a side. Right: reward 1 per step for 500 steps. Left: reward -1 per step, and 1000 at the
+step that reaches the treasure, so that left is better exactly if the treasure is at most 500 steps deep. Inside a
+corridor the other action ends the episode with reward 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PICTURE_WIDTH = 256  # pixels of each corridor
 
 
 class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
-    """An observation is (side, how far along): side is -1, 0 or 1; the way is measured in right corridors."""
+    """The corridor task. An observation is (side: -1, 0 or 1; position: steps into the corridor / 500)."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012 -- declared so by gymnasium
     render_mode = "rgb_array"
@@ -32,48 +32,48 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
 
     def __init__(self, depth: int = 100) -> None:
         if not isinstance(depth, int) or depth < 1:
-            raise ValueError(f"depth is {depth!r}; the treasure lies at least 1 step deep")
+            raise ValueError(f"depth must be an integer >= 1 (got {depth!r})")
         self.depth = depth
         longest = max(1.0, depth / RIGHT_LENGTH)
         self.observation_space = spaces.Box(np.array((-1, 0), np.float32), np.array((1, longest), np.float32))
         self.action_space = spaces.Discrete(2)
         self._side = 0
-        self._along = 0
+        self._position = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Back to the fork."""
+        """Start a new episode between the two corridors."""
         super().reset(seed=seed, options=options)
-        self._side = self._along = 0
+        self._side = self._position = 0
         return self._observation(), {}
 
     def step(self, action: int) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """One step along, or the end for one who turns around."""
-        towards = 1 if action == RIGHT else -1
-        if self._side == -towards:
+        """Advance one step, or end the episode if the action points back."""
+        direction = 1 if action == RIGHT else -1
+        if self._side == -direction:
             return self._observation(), 0.0, True, False, {}
-        self._side = towards
-        self._along += 1
-        arrived = self._along == self._length
-        reward = 1.0 if towards > 0 else TREASURE if arrived else -1.0
+        self._side = direction
+        self._position += 1
+        arrived = self._position == self._length
+        reward = 1.0 if direction > 0 else TREASURE if arrived else -1.0
         return self._observation(), reward, arrived, False, {}
 
     def snapshot(self) -> bytes:
-        """Side and way."""
-        return _STATE.pack(self._side, self._along)
+        """Serialize side and position."""
+        return _STATE.pack(self._side, self._position)
 
-    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state says it all
-        """Back to that place."""
-        self._side, self._along = _STATE.unpack(snapshot)
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state is complete
+        """Return to the state of `snapshot`."""
+        self._side, self._position = _STATE.unpack(snapshot)
 
     def render(self) -> NDArray[np.uint8]:
-        """Both corridors from above: the treasure in yellow on the left, the walker in white."""
+        """Render both corridors from above: the treasure in yellow on the left, the agent in white."""
         picture = np.full((32, 2 * _PICTURE_WIDTH + 1, 3), 40, np.uint8)
         picture[8:24, :8] = (230, 190, 40)
         picture[8:24, _PICTURE_WIDTH + 1 :, 1] = 110
-        walker = _PICTURE_WIDTH + round(self._side * self._along / self._length * (_PICTURE_WIDTH - 4))
-        picture[12:20, max(walker - 4, 0) : walker + 4] = 255
+        agent = _PICTURE_WIDTH + round(self._side * self._position / self._length * (_PICTURE_WIDTH - 4))
+        picture[12:20, max(agent - 4, 0) : agent + 4] = 255
         return picture
 
     @property
@@ -81,4 +81,4 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
         return RIGHT_LENGTH if self._side > 0 else self.depth
 
     def _observation(self) -> NDArray[np.float32]:
-        return np.array((self._side, self._along / RIGHT_LENGTH), np.float32)
+        return np.array((self._side, self._position / RIGHT_LENGTH), np.float32)

@@ -1,10 +1,7 @@
-"""From a name in a config to an environment. Each kind is imported only when it is asked for."""
+"""Create environments by the name used in a config. Each kind is imported only when it is needed."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,22 +11,24 @@ from dpsr_apex.envs import classic
 from dpsr_apex.envs.corridor import Corridor
 from dpsr_apex.envs.snapshot import Environment, UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.imports import load_class
 
 
 def make_env(name: str, arguments: Mapping[str, Any] | None = None, training: bool = True) -> Environment:
-    """The environment of that name, its constructor called with `arguments`.
+    """Create the environment `name`, passing `arguments` to its constructor.
 
-    An ALE game ("Breakout"), "MinAtar/Breakout", "Corridor", a shipped control task ("CartPole-v1"),
-    "package.module:Class" (the current directory is importable), or any registered Gymnasium id, which is usable but
-    cannot be re-entered. `training` concerns Atari, whose rewards are clipped then.
+    `name` is an ALE game ("Breakout"), "MinAtar/Breakout", "Corridor", a supported control task ("CartPole-v1"),
+    "package.module:Class" (the current directory is importable), or any registered Gymnasium id, which works but cannot
+    be restored. `training` only affects Atari, where it clips rewards.
     """
-    given = dict(arguments or {})
+    keywords = dict(arguments or {})
     try:
-        return _make(name, given, training)
+        return _make(name, keywords, training)
     except UnusableEnvironment:
         raise
     except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
-        problem = f"it cannot be made with arguments {given}: {error}" if given else f"it cannot be made: {error}"
+        with_arguments = f" with arguments {keywords}" if keywords else ""
+        problem = f"it cannot be created{with_arguments}: {error}"
         remedy = 'Name an ALE game, a Gymnasium id, "Corridor" or "package.module:Class" with its arguments.'
         raise UnusableEnvironment(name, problem, remedy) from error
 
@@ -41,7 +40,7 @@ def make_stacked(
     stack: int | None = None,
     seed: int = 0,
 ) -> StackedEnv:
-    """The same as the roles use it, after its first reset."""
+    """Create the environment `name` with frame stacking, reset with `seed`; arguments as in `make_env`."""
     return StackedEnv(make_env(name, arguments, training), stack, seed, name)
 
 
@@ -67,16 +66,10 @@ def _make(name: str, arguments: dict[str, Any], training: bool) -> Environment:
 
 
 def _from_module(name: str, arguments: dict[str, Any]) -> Environment:
-    module_name, _, class_name = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # a console command does not look there by itself
-    module = importlib.import_module(module_name)
-    if not hasattr(module, class_name):
-        raise ImportError(f"{module_name} has no {class_name}")
-    kind = getattr(module, class_name)
-    # Looked at before it is called: the name may come from the head of a run on another machine.
-    is_environment = isinstance(kind, type) and all(hasattr(kind, method) for method in ("reset", "step"))
-    made: Environment | None = kind(**arguments) if is_environment else None
-    if made is None or not all(hasattr(made, space) for space in ("observation_space", "action_space")):
-        raise TypeError(f"{class_name} is not a Gymnasium environment")
-    return made
+    cls = load_class(name)
+    # Checked before it is called: the name may come from a head on another machine, and must not call any function.
+    is_environment = all(hasattr(cls, method) for method in ("reset", "step"))
+    env: Environment | None = cls(**arguments) if is_environment else None
+    if env is None or not all(hasattr(env, space) for space in ("observation_space", "action_space")):
+        raise TypeError(f"{cls.__name__} is not a Gymnasium environment")
+    return env

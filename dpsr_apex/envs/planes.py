@@ -1,4 +1,4 @@
-"""The colours of planes, for those who draw observations of such a kind."""
+"""Colours for rendering observations made of binary planes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import colorsys
 Colour = tuple[int, int, int]
 """RGB."""
 
-GROUND = (16, 18, 24)  # where nothing is
+BACKGROUND = (16, 18, 24)  # of cells where every plane is 0
 
 
 def plane_colours(count: int) -> list[Colour]:
-    """Bright colours around the wheel; neighbours in the list are far from each other."""
-    golden = 0.618
-    wheel = (colorsys.hsv_to_rgb((0.33 + index * golden) % 1, 0.6, 0.95) for index in range(count))
-    return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue in wheel]
+    """Return `count` bright colours; consecutive ones have clearly different hues."""
+    golden_ratio = 0.618
+    colours = (colorsys.hsv_to_rgb((0.33 + index * golden_ratio) % 1, 0.6, 0.95) for index in range(count))
+    return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue in colours]

@@ -1,8 +1,8 @@
-"""The protocol of an environment that can be left and re-entered.
+"""The protocol of an environment whose state can be saved and restored exactly.
 
-Any Gymnasium environment becomes one by two more methods. What they must keep is one promise: after
-`restore(snapshot, frames)`, every `step(action)` gives exactly what it would have given at the moment of `snapshot()`:
-the same observation, reward, end and truncation. `dpsr-apex check` proves it.
+Any Gymnasium environment can implement it with two more methods. They must guarantee that after `restore(snapshot,
+frames)` every `step(action)` returns exactly what it would have returned when `snapshot()` was called: the same
+observation, reward, terminal and truncated flags. `dpsr-apex check` verifies this.
 """
 
 from __future__ import annotations
@@ -12,60 +12,62 @@ from typing import Any, Protocol, SupportsFloat, runtime_checkable
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from dpsr_apex.errors import UserError
+
 Frame = NDArray[Any]
-"""What an environment shows at one step.
+"""An environment's observation at one step, before stacking.
 
 uint8 of shape (height, width), uint8 of shape (planes, height, width), or float32 of shape (size,).
 """
 
 
 class Environment(Protocol):
-    """What is used of a Gymnasium environment. The observation of one step is one frame; stacking is done outside.
+    """The part of the Gymnasium interface that is used. The observation of one step is one frame.
 
-    `info` may carry `score` (the unclipped reward of this step) and `game_over` (False where only a life was lost:
-    the next `reset` then plays on, unless its `info` says `new_game`). Without them the reward is the score and
-    every end is a game's end.
+    `info` may contain `score` (the unclipped reward of this step) and `game_over` (False if only a life was lost: the
+    next `reset` continues the game unless its `info` has `new_game` set). Without them the score is the reward, and
+    the end of an episode is the end of the game.
     """
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode: (observation, info)."""
+        """Start an episode and return (observation, info)."""
         ...
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """(observation, reward, terminal, truncated, info)."""
+        """Take one step and return (observation, reward, terminal, truncated, info)."""
         ...
 
     def render(self) -> Any:
-        """A picture of now (RGB, uint8) where the environment can draw one."""
+        """Return an image of the current state (RGB, uint8), if the environment supports it."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         ...
 
 
 @runtime_checkable
-class Reentrant(Protocol):
-    """What an environment adds so that its transitions can be recycled."""
+class Restorable(Protocol):
+    """The methods that an environment adds so that its transitions can be recycled."""
 
     def snapshot(self) -> bytes:
-        """Everything that the next steps depend on, in a few bytes."""
+        """Serialize everything that the next steps depend on, in a few bytes."""
         ...
 
     def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:
-        """Put the environment back to where `snapshot` was taken.
+        """Return to the state at which `snapshot` was taken.
 
-        `frames` is the observation of that moment, shape (stack, *frame shape), the newest frame last: for
-        environments whose steps depend on what they showed before. Most can ignore it.
+        `frames` is the observation of that state, shape (stack, *frame shape), newest frame last, for environments
+        whose steps depend on earlier observations. Most can ignore it.
         """
         ...
 
 
-class UnusableEnvironment(ValueError):
-    """An environment that cannot be used as asked: which one, what is wrong, and what to do about it."""
+class UnusableEnvironment(UserError, ValueError):
+    """Raised for an environment that cannot be used: its name, the problem, and what to do about it."""
 
     def __init__(self, name: str, problem: str, remedy: str) -> None:
         self.reason = f"{problem.rstrip('.')}. {remedy}"

@@ -1,6 +1,6 @@
-"""One environment as the roles see it: a stack of frames, numbers that are sane, and a way back to any moment.
+"""An environment with frame stacking, validation, and saving and restoring of its state, as the roles use it.
 
-Everything that an environment says is checked here, so that no wrong number reaches the replay. Nothing here draws
+All outputs of the environment are validated here, so that no invalid number reaches the replay. Nothing here uses
 random numbers of its own.
 """
 
@@ -14,31 +14,33 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from dpsr_apex.envs.compression import FrameCodec
-from dpsr_apex.envs.snapshot import Environment, Frame, Reentrant, UnusableEnvironment
+from dpsr_apex.envs.snapshot import Environment, Frame, Restorable, UnusableEnvironment
+from dpsr_apex.files import to_json
 from dpsr_apex.replay.transitions import Stack
 from dpsr_apex.state import State
 
 
 class Step(NamedTuple):
-    """What one action led to; the observation is in the environment's `frames` and `stack`."""
+    """Outcome of one action; the next observation is in the environment's `frames` and `stack`."""
 
-    reward: float  # as it is to be learned: clipped, where the environment clips
+    reward: float  # for training: clipped if the environment clips rewards
     terminal: bool
     truncated: bool
     score: float  # the unclipped reward of this step
-    game_over: bool  # False where an episode ended but the next `reset` plays on
+    game_over: bool  # False if the episode ended with a lost life and the next `reset` continues the game
 
 
 class StackedEnv:
-    """Starts with a reset by `seed`. Consecutive observations share their squeezed frames.
+    """A frame-stacked environment, reset with `seed` on construction.
 
-    `stack`: frames in an observation; None = 4 for grey frames, 1 for planes and vectors. `name` is for messages.
+    `stack`: frames per observation; None = 4 for grey frames, 1 for planes and vectors. `name` appears in messages.
+    Consecutive observations share their compressed frames.
     """
 
     frames: NDArray[Any]
-    """The observation of now, shape (stack, *frame shape), the newest frame last; a new array at every step."""
+    """Current observation, shape (stack, *frame shape), newest frame last; a new array at every step."""
     stack: Stack
-    """The same observation, squeezed."""
+    """Current observation as a tuple of compressed frames."""
 
     def __init__(self, env: Environment, stack: int | None, seed: int, name: str = "") -> None:
         self.env = env
@@ -47,73 +49,76 @@ class StackedEnv:
         self.actions = _count_actions(self._name, env.action_space)
         depth = stack or (4 if len(self.codec.shape) == 2 else 1)
         self.observation_shape = (depth, *self.codec.shape)
-        # Asked once: an instance check of a protocol takes longer than most snapshots.
-        self._reentrant = env if isinstance(env, Reentrant) else None
-        self.game_score = 0.0  # unclipped, of the game so far, over lost lives
-        self.game_steps = 0
+        # Checked once: an instance check against a protocol takes longer than most snapshots.
+        self._restorable = env if isinstance(env, Restorable) else None
+        self.game_score = 0.0  # sum of unclipped rewards since the start of the game, across lost lives
+        self.game_steps = 0  # agent steps since the start of the game, across lost lives
         self._game_over = True
-        self._begin(seed)
+        self._reset(seed)
 
     @property
-    def reentrant(self) -> bool:
-        """Whether it can be left and re-entered."""
-        return self._reentrant is not None
+    def restorable(self) -> bool:
+        """Whether its state can be saved and restored."""
+        return self._restorable is not None
 
     @property
     def shows_pixels(self) -> bool:
-        """Whether its frames are pictures."""
+        """Whether its frames are images (uint8)."""
         return self.codec.dtype == np.uint8
 
     @property
     def description(self) -> str:
-        """What processes must agree on to share transitions; `fingerprint` is an environment's own word to that."""
-        look = f"{self._name}, {self.codec.dtype}{self.observation_shape}, {self.actions} actions"
-        own = getattr(self.env, "fingerprint", "")
-        return f"{look}, {own}" if own else look
+        """Text that must be equal in all processes that share transitions; includes the environment's `fingerprint`."""
+        spaces_text = f"{self._name}, {self.codec.dtype}{self.observation_shape}, {self.actions} actions"
+        fingerprint = getattr(self.env, "fingerprint", "")
+        return f"{spaces_text}, {fingerprint}" if fingerprint else spaces_text
 
     def reset(self) -> None:
-        """Begin the next episode; every frame of the stack is its first one."""
-        self._begin(None)
+        """Start the next episode; the stack is filled with its first frame."""
+        self._reset(None)
 
     def step(self, action: int) -> Step:
-        """One action; after an end, `reset` must follow."""
+        """Take one action. After a terminal or truncated step, `reset` must be called."""
         observation, reward, terminal, truncated, info = self.env.step(action)
         frame = self._checked(observation)
         self.frames = np.concatenate((self.frames[1:], frame[np.newaxis]))
-        self.stack = (*self.stack[1:], self.codec.squeeze(frame))
-        gained = self._finite(float(reward), "reward")
-        score = self._finite(float(info.get("score", gained)), "score")
+        self.stack = (*self.stack[1:], self.codec.compress(frame))
+        finite_reward = self._finite(float(reward), "reward")
+        score = self._finite(float(info.get("score", finite_reward)), "score")
         game_over = bool(info.get("game_over", terminal or truncated))
         self.game_score += score
         self.game_steps += 1
         self._game_over = game_over
-        return Step(gained, bool(terminal), bool(truncated), score, game_over)
+        return Step(finite_reward, bool(terminal), bool(truncated), score, game_over)
 
     def snapshot(self) -> bytes:
-        """The moment of now as small bytes; b"" for an environment that cannot be re-entered."""
-        if self._reentrant is None:
+        """Serialize the environment's state; b"" for an environment that cannot be restored."""
+        if self._restorable is None:
             return b""
-        snapshot = self._reentrant.snapshot()
+        snapshot = self._restorable.snapshot()
         if not isinstance(snapshot, bytes) or not snapshot:
             raise self._unusable(
-                f"snapshot() returned {type(snapshot).__name__} ({snapshot!r:.40})", "Return bytes, at least one"
+                f"snapshot() returned {type(snapshot).__name__} ({snapshot!r:.40})", "It must return non-empty bytes"
             )
         return snapshot
 
-    def restore(self, snapshot: bytes, stack: Stack) -> None:
-        """Go to the moment at which `snapshot` was taken and `stack` was seen. The game's score is not put back."""
-        if self._reentrant is None:
-            raise self._unusable("it cannot be re-entered", "Give it snapshot() and restore()")
-        frames = self.codec.inflate_stack(stack)
-        self._reentrant.restore(snapshot, frames)
+    def restore(self, snapshot: bytes, stack: Stack, frames: NDArray[Any] | None = None) -> None:
+        """Return to the state of `snapshot`, where the observation was `stack`. `game_score` is not restored.
+
+        `frames` is the decompressed `stack`, if the caller has it already; it must not be changed afterwards.
+        """
+        if self._restorable is None:
+            raise self._unusable("it cannot be restored", "Implement snapshot() and restore()")
+        frames = self.codec.decompress_stack(stack) if frames is None else frames
+        self._restorable.restore(snapshot, frames)
         self.frames, self.stack = frames, stack
         self._game_over = False
 
     def save(self) -> State:
-        """Everything that the next steps and resets depend on. Draws nothing and changes nothing."""
+        """Return everything that the next steps and resets depend on, without changing anything."""
         generator = self._generator()
         facts = {
-            "generator": None if generator is None else _plain(generator.bit_generator.state),
+            "generator": None if generator is None else to_json(generator.bit_generator.state),
             "game_score": self.game_score,
             "game_steps": self.game_steps,
             "game_over": self._game_over,
@@ -122,14 +127,18 @@ class StackedEnv:
         return State(facts, {"snapshot": snapshot, "frames": self.frames.copy()})
 
     def load(self, state: State) -> None:
-        """Go on where `save` was called. An environment that cannot be re-entered begins a new game instead."""
+        """Continue from a state returned by `save`; an environment that cannot be restored starts a new game."""
         frames = state.arrays["frames"]
         if frames.shape != self.observation_shape or frames.dtype != self.codec.dtype:
-            raise self._unusable(f"the saved observation is {frames.dtype}{frames.shape}", "Was another one saved?")
-        if self.reentrant:
-            self.restore(state.arrays["snapshot"].tobytes(), tuple(self.codec.squeeze(frame) for frame in frames))
+            raise self._unusable(
+                f"the saved observation is {frames.dtype}{frames.shape}, "
+                f"expected {self.codec.dtype}{self.observation_shape}",
+                "Use the environment with which it was saved",
+            )
+        if self.restorable:
+            self.restore(state.arrays["snapshot"].tobytes(), tuple(self.codec.compress(frame) for frame in frames))
         self._set_generator(state.facts["generator"])
-        if not self.reentrant:
+        if not self.restorable:
             self._game_over = True
             self.reset()
             return
@@ -138,19 +147,19 @@ class StackedEnv:
         self._game_over = bool(state.facts["game_over"])
 
     def render(self) -> Any:
-        """The environment's own picture."""
+        """Return the environment's own rendering."""
         return self.env.render()
 
     def close(self) -> None:
-        """Let go of the environment."""
+        """Close the environment."""
         self.env.close()
 
-    def _begin(self, seed: int | None) -> None:
+    def _reset(self, seed: int | None) -> None:
         observation, info = self.env.reset(seed=seed)
         depth = self.observation_shape[0]
         frame = self._checked(observation)
         self.frames = np.repeat(frame[np.newaxis], depth, axis=0)
-        self.stack = (self.codec.squeeze(frame),) * depth
+        self.stack = (self.codec.compress(frame),) * depth
         if seed is not None or self._game_over or info.get("new_game", False):
             self.game_score, self.game_steps = 0.0, 0
         self._game_over = False
@@ -159,21 +168,21 @@ class StackedEnv:
         frame = np.asarray(observation)
         if frame.shape != self.codec.shape or frame.dtype.kind != self.codec.dtype.kind:
             raise self._unusable(
-                f"it showed {frame.dtype}{frame.shape} but its observation_space says {self.codec.shape} of "
-                f"{self.codec.dtype}",
+                f"its observation is {frame.dtype}{frame.shape} but its observation_space is "
+                f"{self.codec.dtype}{self.codec.shape}",
                 "Make the two agree",
             )
         if frame.dtype == np.uint8:
             return frame
         frame = frame.astype(self.codec.dtype)
         if not np.isfinite(frame).all():
-            raise self._unusable(f"it showed {frame}", "Observations must be finite; look for a division by zero")
+            raise self._unusable(f"its observation is {frame}", "Observations must be finite; look for a division by 0")
         return frame
 
-    def _finite(self, number: float, what: str) -> float:
-        if not math.isfinite(number):
-            raise self._unusable(f"its {what} was {number}", f"A {what} must be finite; look for a division by zero")
-        return number
+    def _finite(self, value: float, name: str) -> float:
+        if not math.isfinite(value):
+            raise self._unusable(f"its {name} is {value}", f"A {name} must be finite; look for a division by 0")
+        return value
 
     def _generator(self) -> np.random.Generator | None:
         return getattr(getattr(self.env, "unwrapped", self.env), "np_random", None)
@@ -187,13 +196,6 @@ class StackedEnv:
         return UnusableEnvironment(self._name, problem, f"{remedy}.")
 
 
-def _plain(value: Any) -> Any:
-    """A generator's state with lists and Python's integers where numpy's were (in Philox, SFC64, Mersenne Twister)."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
 def _codec_for(name: str, space: spaces.Space[Any]) -> FrameCodec:
     if isinstance(space, spaces.Box):
         if space.dtype == np.uint8 and (len(space.shape) == 2 or _has_planes(space.shape)):
@@ -202,14 +204,14 @@ def _codec_for(name: str, space: spaces.Space[Any]) -> FrameCodec:
             return FrameCodec(space.shape, np.float32)
     raise UnusableEnvironment(
         name,
-        f"its observations are {space}",
-        "Supported are Box of uint8 with two axes (one grey frame) or three (planes, height, width: planes first), "
-        "and Box of floats with one axis (a vector); wrap the environment so that it shows one of them.",
+        f"its observation_space is {space}",
+        "Supported are a Box of uint8 with two axes (a grey frame) or three (planes, height, width: planes first), "
+        "and a Box of floats with one axis (a vector); wrap the environment to return one of these.",
     )
 
 
 def _has_planes(shape: tuple[int, ...]) -> bool:
-    """Whether these are planes and then two sides; colours that come last would pass for a very narrow picture."""
+    """Whether a shape is (planes, height, width); (height, width, colours) would pass for a very narrow image."""
     return len(shape) == 3 and not (shape[2] <= 4 < min(shape[:2]))
 
 
@@ -218,6 +220,6 @@ def _count_actions(name: str, space: spaces.Space[Any]) -> int:
         return int(space.n)
     raise UnusableEnvironment(
         name,
-        f"its actions are {space}",
-        "DQN needs Discrete actions that start at 0; wrap the environment to give them.",
+        f"its action_space is {space}",
+        "DQN needs a Discrete action space that starts at 0; wrap the environment to provide one.",
     )

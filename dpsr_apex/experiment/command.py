@@ -1,25 +1,25 @@
-"""`dpsr-apex experiment`, from checked input to exit code."""
+"""`dpsr-apex experiment`, from validated input to exit code."""
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from dpsr_apex.console import make_console
 from dpsr_apex.experiment.folder import Folder
 from dpsr_apex.experiment.grid import Experiment, load_experiment
 from dpsr_apex.experiment.runner import Progression, Runner
-from dpsr_apex.processes.lock import serving_alone
-from dpsr_apex.run.interrupt import Interrupt
-from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.formatting import counted, pasteable
+from dpsr_apex.interrupt import Interrupt
+from dpsr_apex.live.console import make_console
+from dpsr_apex.record.lock import serving_alone
+from dpsr_apex.record.run_directory import RunDirectory
 
 
 def run_experiment(source: str, path: Path | None, at_once: int | None, dry_run: bool) -> int:
-    """Start an experiment, or go on with it where it was stopped, and report what came of it; the exit code."""
+    """Start an experiment, or continue it where it was stopped, and report its results; return the exit code."""
     experiment = load_experiment(source)
     if at_once is not None:
         experiment = replace(experiment, at_once=at_once)
@@ -36,25 +36,25 @@ def run_experiment(source: str, path: Path | None, at_once: int | None, dry_run:
             runner = Runner(experiment, folder, view)
             runner.run(lambda: interrupt.asked)
         if interrupt.asked:
-            again = shlex.join(["dpsr-apex", "experiment", source, "--dir", str(folder.path)])
-            view.say(f"Stopped; the same command goes on: {again}")
+            again = pasteable("experiment", source, "--dir", folder.path)
+            view.say(f"Stopped. To continue: {again}")
             return interrupt.exit_code
         if runner.failed:
-            view.say(f"Failed: {', '.join(plan.name for plan in runner.failed)}. The same command tries them again.")
+            names = ", ".join(plan.name for plan in runner.failed)
+            view.say(f"Failed: {names}. To try them again, run the same command")
         if any(folder.state(plan) != "waiting" for plan in experiment.plans):
-            from dpsr_apex.report.command import report_runs  # here, because it loads what only pictures need
+            from dpsr_apex.report.command import report_runs  # imported late, because it loads matplotlib
 
             report_runs([folder.path], None)
     return 1 if runner.failed else 0
 
 
 def _size(experiment: Experiment) -> str:
-    count = len(experiment.plans)
-    return f"{count} run{'' if count == 1 else 's'}, {experiment.total_steps:,} transitions"
+    return f"{counted(len(experiment.plans), 'run')}, {experiment.total_steps:,} transitions"
 
 
 def _show(experiment: Experiment, folder: Folder, console: Console) -> None:
-    """The runs and how far each is."""
+    """Print the runs and their progress."""
     table = Table("run", "transitions", "state", title=experiment.description or None, title_justify="left")
     for plan in experiment.plans:
         state = folder.state(plan)

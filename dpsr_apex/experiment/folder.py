@@ -1,72 +1,66 @@
-"""An experiment's folder: a run directory for each of its runs, and how far each has come. It starts nothing."""
+"""An experiment's folder: a run directory for each of its runs, and their progress. It does not start runs."""
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from dpsr_apex.config import ConfigError, settings
 from dpsr_apex.config_files import dump_config, load_config
 from dpsr_apex.experiment.grid import Experiment, Plan
-from dpsr_apex.run.checkpoint import has_checkpoint
-from dpsr_apex.run.metrics import read_metrics
-from dpsr_apex.run.run_directory import RunDirectory
-
-_TAIL = 8192  # bytes; more than one row
+from dpsr_apex.files import read_last_row, write_atomically
+from dpsr_apex.record.progress import is_finished
+from dpsr_apex.record.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The places in one experiment's folder."""
+    """The paths in one experiment's folder."""
 
     path: Path
 
     @property
     def logs(self) -> Path:
-        """What the runs print."""
+        """The folder of the runs' output."""
         return self.path / "logs"
 
     def run(self, plan: Plan) -> RunDirectory:
-        """Where a run is, or will be."""
+        """Return the run directory of a plan, which need not exist yet."""
         return RunDirectory(self.path / plan.name)
 
     def config(self, plan: Plan) -> Path:
-        """The config that a run is started with."""
+        """Return the path of the config with which a run is started."""
         return self.path / "configs" / f"{plan.name}.toml"
 
     def state(self, plan: Plan) -> Literal["waiting", "unfinished", "finished"]:
-        """How far a run has come: finished is one whose last evaluation and last checkpoint are there."""
+        """Return the state of a run."""
         run = self.run(plan)
         if not run.config.is_file():
             return "waiting"
-        last = plan.config.run.total_steps
-        evaluations = read_metrics(run.evaluations)
-        is_evaluated = bool(evaluations) and evaluations[-1]["t"] >= last
-        return "finished" if is_evaluated and has_checkpoint(run.checkpoints, last) else "unfinished"
+        return "finished" if is_finished(run) else "unfinished"
 
     def clock(self, plan: Plan) -> int:
-        """The clock t of a run's last row, 0 where there is none."""
-        return int(last_row(self.run(plan).metrics).get("t", 0))
+        """Return the clock t of a run's last row; 0 if there is none."""
+        row = read_last_row(self.run(plan).metrics)
+        return int(row["t"]) if row else 0
 
     def prepare(self, experiment: Experiment) -> None:
-        """Write the experiment and the config of each run; a ConfigError where other runs are in their places.
+        """Write the experiment's file and the config of each run; raise ConfigError if the folder has other runs.
 
-        The folder itself must be there, and nobody else at work in it.
+        The folder must exist, and no other process may write to it.
         """
         faults = [fault for plan in experiment.plans if (fault := self._difference(plan))]
         if faults:
             raise ConfigError(f"{self.path} holds another experiment; choose another --dir.", *faults[:5])
         for folder in (self.logs, self.path / "configs"):
             folder.mkdir(exist_ok=True)
-        _write(self.path / "experiment.toml", experiment.source.read_text(encoding="utf-8"))
+        write_atomically(self.path / "experiment.toml", experiment.source.read_text(encoding="utf-8"))
         for plan in experiment.plans:
-            _write(self.config(plan), dump_config(plan.config))
+            write_atomically(self.config(plan), dump_config(plan.config))
 
     def _difference(self, plan: Plan) -> str:
-        """How the run that is there differs from what is planned; empty where it does not, or there is none."""
+        """Return how the existing run differs from the plan; empty if it does not differ or does not exist."""
         run = self.run(plan)
         if not run.config.is_file():
             return ""
@@ -74,22 +68,3 @@ class Folder:
         differing = [key for key in there if there[key] != planned[key]]
         shown = [f"{key} = {there[key]!r} there, {planned[key]!r} here" for key in differing]
         return f"{plan.name}: {'; '.join(shown)}" if shown else ""
-
-
-def last_row(path: Path) -> dict[str, Any]:
-    """The last whole row of a file of JSON lines, read without the others; {} where there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - _TAIL, 0))
-            lines = file.read().split(b"\n")[:-1]
-        row: dict[str, Any] = json.loads(lines[-1]) if lines else {}
-    except (OSError, ValueError):
-        return {}
-    return row
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".unfinished-{path.name}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

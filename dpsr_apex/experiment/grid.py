@@ -1,6 +1,6 @@
 """From a TOML file to the runs of an experiment: every combination of configs, methods, parameter sets and seeds.
 
-Only what is to be run, and with which config; nothing is started or written here.
+It only plans the runs and their configs; nothing is started or written here.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from dpsr_apex.config import Config, ConfigError, Fault, Method, is_number
+from dpsr_apex.config import Config, ConfigError, Fault, is_number
 from dpsr_apex.config_files import find_file, load_config, read_toml, shipped_configs, shipped_experiments
+from dpsr_apex.methods import METHODS
 
 _TOP = ("description", "at_once", "success", "grid", "sets")
 _GRID = ("configs", "methods", "params", "base", "seeds", "settings")
@@ -27,7 +28,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class Experiment:
-    """All runs of one file, the first seed of everything first, so that an early look is a fair one."""
+    """All runs of one file, the first seed of every combination first, so that early results are comparable."""
 
     source: Path
     description: str
@@ -36,12 +37,12 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """What it is called where it was given no other place."""
+        """The name of its folder in `runs/`, unless another one is given."""
         return self.source.stem
 
     @property
     def total_steps(self) -> int:
-        """Transitions of all runs."""
+        """Total transitions of all runs."""
         return sum(plan.config.run.total_steps for plan in self.plans)
 
 
@@ -55,13 +56,13 @@ class _Cell(NamedTuple):
 
 
 def load_experiment(source: str | Path) -> Experiment:
-    """The experiment of `source`: a TOML file, or the name of a shipped one. A ConfigError names every mistake."""
+    """Return the experiment of `source`, a TOML file or the name of a shipped one; raise ConfigError if invalid."""
     path = find_file(source, shipped_experiments())
     table = read_toml(path)
-    _refuse_strangers(table, _TOP, path)
+    _refuse_unknown_keys(table, _TOP, path)
     at_once = _number(table.get("at_once", 1), "at_once", path)
     if not is_number(table.get("success", 0)):
-        raise ConfigError(Fault("success", table["success"], f"a number of points (from {path})"))
+        raise ConfigError(Fault("success", table["success"], "a number of points").found_in(path))
     grids = table.get("grid", [])
     if not isinstance(grids, list) or not grids:
         raise ConfigError(f"{path}: there is no [[grid]]: name at least one, with its configs and methods")
@@ -76,21 +77,21 @@ def load_experiment(source: str | Path) -> Experiment:
 
 def _cells(grid: Any, path: Path) -> Iterator[_Cell]:
     if not isinstance(grid, dict):
-        raise ConfigError(Fault("grid", grid, f"a table (from {path})"))
-    _refuse_strangers(grid, _GRID, path)
+        raise ConfigError(Fault("grid", grid, "a table").found_in(path))
+    _refuse_unknown_keys(grid, _GRID, path)
     configs = _texts(grid, "configs", path)
     methods = _texts(grid, "methods", path)
     params = _texts(grid, "params", path) if "params" in grid else [None]
     for method in methods:
-        if method not in get_args(Method):
-            raise ConfigError(Fault("grid.methods", method, f"one of {', '.join(get_args(Method))} (from {path})"))
+        if method not in METHODS:
+            raise ConfigError(Fault("grid.methods", method, f"one of {', '.join(METHODS)}").found_in(path))
     settings = grid.get("settings", {})
     for seed, config, name, method in product(_seeds(grid, path), configs, params, methods):
         yield _Cell(seed, config, name, method, grid.get("base"), settings)
 
 
 def _plan(cell: _Cell, sets: Mapping[str, Any], path: Path) -> Plan:
-    """Its own sets are the experiment's; any other name is one of the config's or a shipped one."""
+    """Return the run of one cell; its parameter set is the experiment's own, else the config's, else a shipped one."""
     own = sets.get(cell.params) if cell.params else None
     always: dict[str, Any] = {
         "replay": {"method": cell.method},
@@ -110,39 +111,39 @@ def _plan(cell: _Cell, sets: Mapping[str, Any], path: Path) -> Plan:
 
 
 def _sets(table: Mapping[str, Any], used: set[str | None], path: Path) -> dict[str, Any]:
-    """The experiment's own parameter sets."""
+    """Return the experiment's own parameter sets; raise ConfigError if one is not used."""
     sets = table.get("sets", {})
     if not isinstance(sets, dict):
-        raise ConfigError(Fault("sets", sets, f"a table of parameter sets (from {path})"))
+        raise ConfigError(Fault("sets", sets, "a table of parameter sets").found_in(path))
     if unused := sorted(sets.keys() - used):
         raise ConfigError(f"{path}: no grid has the parameter set {', '.join(unused)} among its params")
     return sets
 
 
 def _seeds(grid: Mapping[str, Any], path: Path) -> list[int]:
-    """`seeds = 10` is 0 to 9."""
+    """Return the seeds: `seeds = 10` means 0 to 9."""
     given = grid.get("seeds", 1)
     if isinstance(given, list) and given and all(type(seed) is int and seed >= 0 for seed in given):
         return given
     if type(given) is int and given > 0:
         return list(range(given))
-    raise ConfigError(Fault("grid.seeds", given, f"a number of seeds, or a list of them (from {path})"))
+    raise ConfigError(Fault("grid.seeds", given, "a number of seeds, or a list of them").found_in(path))
 
 
 def _texts(grid: Mapping[str, Any], key: str, path: Path) -> list[Any]:
     given = grid.get(key)
     if isinstance(given, list) and given and all(isinstance(text, str) for text in given):
         return given
-    raise ConfigError(Fault(f"grid.{key}", given, f"a list of one or more names (from {path})"))
+    raise ConfigError(Fault(f"grid.{key}", given, "a list of one or more names").found_in(path))
 
 
 def _number(given: Any, key: str, path: Path) -> int:
     if type(given) is int and given > 0:
         return given
-    raise ConfigError(Fault(key, given, f"an integer of at least 1 (from {path})"))
+    raise ConfigError(Fault(key, given, "an integer >= 1").found_in(path))
 
 
-def _refuse_strangers(table: Mapping[str, Any], known: tuple[str, ...], path: Path) -> None:
+def _refuse_unknown_keys(table: Mapping[str, Any], known: tuple[str, ...], path: Path) -> None:
     for key in table:
         if key not in known:
-            raise ConfigError(f"{path}: no such key: {key}; there are {', '.join(known)}")
+            raise ConfigError(f"{path}: unknown key {key}; the keys are {', '.join(known)}")

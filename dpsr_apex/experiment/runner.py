@@ -1,7 +1,7 @@
-"""Runs the runs of an experiment, so many at a time, and shows how far they are.
+"""Execute the runs of an experiment, a given number at a time, and show their progress.
 
-Each run is a process of its own, which ends when this one does and can go on later. Nothing that a run needs to
-continue is kept here: killed at any moment and started again, an experiment goes on where it was.
+Each run is a separate process, which saves and ends when this one does. No state that a run needs to continue is kept
+here: an experiment may be killed at any time, and continues when it is started again.
 """
 
 from __future__ import annotations
@@ -16,19 +16,67 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dpsr_apex import timeouts
 from dpsr_apex.experiment.folder import Folder
 from dpsr_apex.experiment.grid import Experiment, Plan
-from dpsr_apex.run.children import Child
-from dpsr_apex.run.lives import Task
-from dpsr_apex.run.metrics import read_metrics
+from dpsr_apex.files import BadLine, read_rows
+from dpsr_apex.formatting import counted, number
+from dpsr_apex.protocol.restarts import Exit, RestartPolicy
+from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.supervise.managed import LocalProcess, Task
 
-LOOK_SECONDS = 0.5
-SAVE_SECONDS = 60.0  # for runs that are told to stop
-WRONG_INPUT = 2  # the exit code of a run that was refused before it began
+
+class RunProcess:
+    """The process of one run, restarted when it fails."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._restarts = RestartPolicy("run", time.monotonic())
+        self._is_stopped = False
+        self._process: LocalProcess | None = None
+        self._start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was running at the last poll."""
+        return self._process is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended and will not be restarted."""
+        return self._process is None and self._restarts.start_at is None
+
+    def poll(self) -> Exit | None:
+        """Return how it has failed since the last call, if it has; restart it when that is due."""
+        if self._process is not None:
+            exit = self._process.poll()
+            if exit is None:
+                return None
+            self._process = None
+            self._restarts.exited(exit, time.monotonic())
+            return exit if exit.code else None
+        if self._restarts.is_due(time.monotonic()) and not self._is_stopped:
+            self._start()
+        return None
+
+    def terminate(self) -> None:
+        """Send SIGTERM, and do not restart it."""
+        self._is_stopped = True
+        if self._process is not None:
+            self._process.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it, if it is running."""
+        if self._process is not None:
+            self._process.kill()
+
+    def _start(self) -> None:
+        self._restarts.started()
+        self._process = LocalProcess(self.task)
 
 
 class Runner:
-    """One go at an experiment."""
+    """One execution of an experiment; `failed` lists the runs that ended without a result."""
 
     def __init__(self, experiment: Experiment, folder: Folder, view: Progression) -> None:
         self.failed: list[Plan] = []
@@ -36,65 +84,65 @@ class Runner:
         self._at_once = experiment.at_once
         self._view = view
         self._waiting = deque(plan for plan in experiment.plans if folder.state(plan) != "finished")
-        self._running: dict[str, tuple[Plan, Child]] = {}
+        self._running: dict[str, tuple[Plan, RunProcess]] = {}
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Until all runs have ended, or it is `stopped`; then the runs save and end."""
+        """Start runs until all have ended, or until `stopped`, after which the running ones save and end."""
         try:
             while (self._waiting or self._running) and not stopped():
                 while self._waiting and len(self._running) < self._at_once:
                     self._start(self._waiting.popleft())
-                time.sleep(LOOK_SECONDS)
-                for plan, child in list(self._running.values()):
-                    self._look_at(plan, child)
+                time.sleep(timeouts.EXPERIMENT_POLL)
+                for plan, process in list(self._running.values()):
+                    self._poll(plan, process)
         finally:
             self._end_all()
 
     def _start(self, plan: Plan) -> None:
         folder = self._folder
         command = ["train", str(folder.config(plan)), "--run-dir", str(folder.run(plan).path), "--resume"]
-        child = Child(Task(plan.name, "run", command, folder.logs / f"{plan.name}.log"))
-        child.start()
-        self._running[plan.name] = (plan, child)
+        process = RunProcess(Task(plan.name, "run", command, folder.logs / f"{plan.name}.log"))
+        self._running[plan.name] = (plan, process)
         self._view.began(plan, folder.clock(plan))
 
-    def _look_at(self, plan: Plan, child: Child) -> None:
-        if child.runs:
+    def _poll(self, plan: Plan, process: RunProcess) -> None:
+        if failed := process.poll():
+            self._view.say(f"{plan.name} {failed.cause}; its last output ({process.task.log}):\n{failed.output}")
+        if process.is_running:
             self._view.advanced(plan, self._folder.clock(plan))
-            return
-        if child.died:
-            last_words = child.last_words()
-            ended = child.bury(time.monotonic())
-            if ended.code == WRONG_INPUT:
-                child.start_at = None  # it would say the same again
-            self._view.say(f"{plan.name} {ended.cause}; its last words ({child.task.log}):\n{last_words}")
-        if child.start_at is not None and time.monotonic() >= child.start_at:
-            child.start()
-        elif child.given_up or child.is_done:
+        elif process.has_ended:
             self._ended(plan)
 
     def _ended(self, plan: Plan) -> None:
         del self._running[plan.name]
         if self._folder.state(plan) == "finished":
-            evaluation = read_metrics(self._folder.run(plan).evaluations)[-1]
-            self._view.finished(plan, f"evaluation mean {evaluation['mean']:.1f} over {evaluation['games']} games")
+            self._view.finished(plan, last_evaluation(self._folder.run(plan)))
         else:
             self.failed.append(plan)
             self._view.finished(plan, "failed")
 
     def _end_all(self) -> None:
-        children = [child for _, child in self._running.values()]
-        for child in children:
-            child.signal(signal.SIGTERM)
-        deadline = time.monotonic() + SAVE_SECONDS
-        while any(child.runs for child in children) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for child in children:
-            child.kill()
+        processes = [process for _, process in self._running.values()]
+        for process in processes:
+            process.terminate()
+        deadline = time.monotonic() + timeouts.EXPERIMENT_LEAVE
+        while any(process.is_running for process in processes) and time.monotonic() < deadline:
+            time.sleep(timeouts.EXIT_POLL)
+            for process in processes:
+                process.poll()
+        for process in processes:
+            process.kill()
+
+
+def last_evaluation(run: RunDirectory) -> str:
+    """Describe the last evaluation of a finished run; damaged lines are skipped, as by `is_finished`."""
+    damaged: list[BadLine] = []
+    row = max(read_rows(run.evaluations, damaged), key=lambda row: int(row["t"]))
+    return f"evaluation mean {number(row.get('mean'))} over {counted(row.get('games', 0), 'episode')}"
 
 
 class Progression:
-    """A bar for all transitions and one for each run that is going on; plain lines where there is no terminal."""
+    """A progress bar for all transitions and one for each running run; plain lines without a terminal."""
 
     def __init__(self, experiment: Experiment, folder: Folder, console: Console) -> None:
         self._console = console
@@ -123,18 +171,18 @@ class Progression:
         self._progress.stop()
 
     def began(self, plan: Plan, t: int) -> None:
-        """A run was started, or goes on from t."""
+        """Show a run that has started, or continues from t."""
         self._tasks[plan.name] = self._progress.add_task(plan.name, total=plan.config.run.total_steps, completed=t)
-        self._say_plainly(f"{plan.name} {f'goes on from t = {t:,}' if t else 'begins'}")
+        self._say_plainly(f"{plan.name} {f'continues from t = {t:,}' if t else 'starts'}")
 
     def advanced(self, plan: Plan, t: int) -> None:
-        """A run is at t."""
+        """Show the clock t of a run."""
         self._clocks[plan.name] = t
         self._progress.update(self._tasks[plan.name], completed=t)
         self._progress.update(self._all, completed=self._sum)
 
     def finished(self, plan: Plan, result: str) -> None:
-        """A run has ended."""
+        """Show the result of a run that has ended."""
         self._ended += 1
         self._clocks[plan.name] = plan.config.run.total_steps
         self._progress.remove_task(self._tasks.pop(plan.name))
@@ -142,7 +190,7 @@ class Progression:
         self.say(f"[{self._ended}/{self._runs}] {plan.name}: {result}")
 
     def say(self, text: str) -> None:
-        """Something that stays to be read."""
+        """Print a line above the bars."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         self._console.file.flush()
 

@@ -1,5 +1,9 @@
-"""Looking into the replay of a run, and entering any moment that is stored there."""
+"""Inspect the replay of a run, and continue from the state of any stored transition."""
+
+from __future__ import annotations
+
+from dpsr_apex.errors import UserError
 
 
-class InspectionError(Exception):
-    """What cannot be looked at or entered: why, and what to do instead."""
+class InspectionError(UserError):
+    """Raised when a replay or a transition cannot be inspected: the reason, and what to do instead."""

@@ -1,6 +1,6 @@
-"""Observations as pictures for people: what an agent sees, enlarged without blur, and text beside it.
+"""Draw observations as RGB pictures, enlarged without interpolation, and text beside them.
 
-A picture shows what is stored and adds nothing to it but colour. Files are the business of others.
+Pictures show exactly what is stored, with colours added to mark changes. No files are written here.
 """
 
 from __future__ import annotations
@@ -14,76 +14,77 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from dpsr_apex.envs.planes import GROUND, Colour, plane_colours
+from dpsr_apex.envs.planes import BACKGROUND, Colour, plane_colours
 from dpsr_apex.envs.snapshot import Frame
-from dpsr_apex.run.screen import Picture
+from dpsr_apex.formatting import number
+from dpsr_apex.inspection.rendering import Picture
 
-INK, PALE, PAPER = (32, 36, 44), (128, 134, 144), (255, 255, 255)
-BEFORE, CHANGED = (66, 135, 245), (245, 158, 11)  # where something was earlier; what a step changed
+TEXT, MUTED, WHITE = (32, 36, 44), (128, 134, 144), (255, 255, 255)
+EARLIER, CHANGED = (66, 135, 245), (245, 158, 11)  # tints: differences to earlier frames; changes made by a step
 
 _ZERO, _POSITIVE, _NEGATIVE = (92, 98, 110), (94, 176, 239), (240, 130, 100)
-_VISIBLE = 16  # a difference in grey below this is hardly seen, and not coloured
+_MIN_DIFFERENCE = 16  # grey levels: smaller differences are hardly visible and not tinted
 
 
-def picture_of(frame: Frame, side: int) -> Picture:
-    """One frame within a square of `side` pixels: a grey one, planes in colours, or the numbers of a vector as bars."""
+def frame_picture(frame: Frame, side: int) -> Picture:
+    """Draw one frame within a square of `side` pixels: grey unchanged, planes in colours, vectors as bars."""
     if frame.ndim == 1:
         return _bars(frame, side)
-    return fitted(_composite(frame) if frame.ndim == 3 else _grey(frame), side, side)
+    return scale_to_fit(_composite(frame) if frame.ndim == 3 else _grey(frame), side, side)
 
 
-def trail_of(frames: NDArray[Any], side: int) -> Picture:
-    """The newest of some frames; of grey ones in blue what was elsewhere before, the paler the longer ago."""
+def stack_picture(frames: NDArray[Any], side: int) -> Picture:
+    """Draw the newest frame of a stack; differences to earlier grey frames are tinted blue, paler with age."""
     newest = frames[-1]
     if newest.ndim != 2:
-        return picture_of(newest, side)
+        return frame_picture(newest, side)
     picture = _grey(newest)
     for age, earlier in enumerate(frames[-2::-1]):
-        picture = _tinted(picture, _difference(earlier, newest), BEFORE, 0.8 * 0.6**age)
-    return fitted(picture, side, side)
+        picture = _tinted(picture, _difference(earlier, newest), EARLIER, 0.8 * 0.6**age)
+    return scale_to_fit(picture, side, side)
 
 
-def change_of(s_tm1: NDArray[Any], s_t: NDArray[Any], side: int) -> Picture:
-    """The newest frame of s_t; of grey ones in amber what was elsewhere in s_tm1."""
+def next_picture(s_tm1: NDArray[Any], s_t: NDArray[Any], side: int) -> Picture:
+    """Draw the newest frame of s_t; differences to the newest frame of s_tm1 are tinted amber if grey."""
     newest = s_t[-1]
     if newest.ndim != 2:
-        return picture_of(newest, side)
-    return fitted(_tinted(_grey(newest), _difference(s_tm1[-1], newest), CHANGED, 0.8), side, side)
+        return frame_picture(newest, side)
+    return scale_to_fit(_tinted(_grey(newest), _difference(s_tm1[-1], newest), CHANGED, 0.8), side, side)
 
 
-def fitted(picture: Picture, width: int, height: int) -> Picture:
-    """The picture as large as fits there: a whole number of times larger, or smaller and smooth."""
-    tall, wide, _ = picture.shape
-    times = min(width // wide, height // tall)
-    if times >= 1:
-        return picture.repeat(times, axis=0).repeat(times, axis=1)
-    shrink = min(width / wide, height / tall)
-    size = max(round(wide * shrink), 1), max(round(tall * shrink), 1)
+def scale_to_fit(picture: Picture, width: int, height: int) -> Picture:
+    """Scale a picture to fit into `width` x `height`: up by an integer factor, or down with smoothing."""
+    old_height, old_width, _ = picture.shape
+    factor = min(width // old_width, height // old_height)
+    if factor >= 1:
+        return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+    scale = min(width / old_width, height / old_height)
+    size = max(round(old_width * scale), 1), max(round(old_height * scale), 1)
     return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
 
 
 @cache
 def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """The letters of matplotlib, which every installation has."""
+    """Return a font that is installed with matplotlib."""
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", name)), size)
 
 
-def write(
+def draw_text(
     draw: ImageDraw.ImageDraw,
-    place: tuple[float, float],
+    position: tuple[float, float],
     text: str,
     size: int = 12,
-    colour: Colour = INK,
+    colour: Colour = TEXT,
     bold: bool = False,
     anchor: str = "la",
     width: int | None = None,
 ) -> None:
-    """Put one line of text there, cut to `width` pixels."""
-    letters = font(size, bold)
-    while width is not None and text and letters.getlength(text) > width:
+    """Draw one line of text at `position`, truncated to `width` pixels."""
+    typeface = font(size, bold)
+    while width is not None and text and typeface.getlength(text) > width:
         text = text[:-2] + "…" if len(text) > 1 else ""
-    draw.text(place, text, fill=colour, font=letters, anchor=anchor)
+    draw.text(position, text, fill=colour, font=typeface, anchor=anchor)
 
 
 def _grey(frame: Frame) -> Picture:
@@ -91,9 +92,9 @@ def _grey(frame: Frame) -> Picture:
 
 
 def _difference(earlier: Frame, newest: Frame) -> NDArray[np.float32]:
-    """From 0 to 1, pixel by pixel."""
+    """Return the pixelwise difference, scaled to 0 ... 1."""
     gap: NDArray[np.float32] = np.abs(earlier.astype(np.float32) - newest)
-    return np.minimum(3 * gap / 255, 1) * (gap >= _VISIBLE)
+    return np.minimum(3 * gap / 255, 1) * (gap >= _MIN_DIFFERENCE)
 
 
 def _tinted(picture: Picture, where: NDArray[np.float32], colour: Colour, strength: float) -> Picture:
@@ -103,8 +104,8 @@ def _tinted(picture: Picture, where: NDArray[np.float32], colour: Colour, streng
 
 
 def _composite(planes: Frame) -> Picture:
-    """Each plane in a colour of its own; the later of two covers the earlier one."""
-    picture = np.full((*planes.shape[1:], 3), GROUND, np.uint8)
+    """Draw each plane in its own colour; later planes cover earlier ones."""
+    picture = np.full((*planes.shape[1:], 3), BACKGROUND, np.uint8)
     brightest = max(int(planes.max()), 1)
     for plane, colour in zip(planes, plane_colours(len(planes)), strict=True):
         picture = _tinted(picture, plane.astype(np.float32) / brightest, colour, 1.0)
@@ -112,17 +113,18 @@ def _composite(planes: Frame) -> Picture:
 
 
 def _bars(vector: Frame, side: int) -> Picture:
-    """One bar for each number x, up or down from a line in the middle: x / (1 + |x|) of the way to the edge."""
-    canvas = Image.new("RGB", (side, side), GROUND)
+    """Draw one bar per component x, up or down from the middle, of relative height x / (1 + |x|)."""
+    canvas = Image.new("RGB", (side, side), BACKGROUND)
     draw = ImageDraw.Draw(canvas)
-    middle, reach = side // 2, side // 2 - 18
-    room = side / max(len(vector), 1)
+    middle, max_height = side // 2, side // 2 - 18
+    bar_width = side / max(len(vector), 1)
     for index, value in enumerate(vector.tolist()):
-        left, right = round(room * (index + 0.15)), max(round(room * (index + 0.85)) - 1, round(room * index) + 1)
-        end = middle - round(reach * value / (1 + abs(value)))
+        left = round(bar_width * (index + 0.15))
+        right = max(round(bar_width * (index + 0.85)) - 1, round(bar_width * index) + 1)
+        end = middle - round(max_height * value / (1 + abs(value)))
         draw.rectangle((left, min(middle, end), right, max(middle, end)), fill=_POSITIVE if value > 0 else _NEGATIVE)
-        if room >= 36:
-            place = (left + right) / 2, end - 3 if value > 0 else end + 3
-            write(draw, place, f"{value:.2g}", 10, (200, 204, 212), anchor="ms" if value > 0 else "mt")
+        if bar_width >= 36:
+            position = (left + right) / 2, end - 3 if value > 0 else end + 3
+            draw_text(draw, position, number(value, 2), 10, (200, 204, 212), anchor="ms" if value > 0 else "mt")
     draw.line((0, middle, side, middle), fill=_ZERO)
     return np.asarray(canvas)

@@ -1,1 +1,1 @@
-"""What a person sees of a run that is going on. It shows what others counted, and a run never depends on it."""
+"""The live view of a running run. It only displays metrics and statistics; a run never depends on it."""

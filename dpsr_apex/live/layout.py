@@ -1,7 +1,6 @@
-"""The screen: which sections there is room for, their frames, and one or two columns of them.
+"""The screen of the live view: sections with frames in one or two columns, as many as fit.
 
-What comes out is never broader or higher than the terminal; what there is no room for is left out, the least important
-first.
+The result is never wider or higher than the terminal: sections that do not fit are omitted, the least important first.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from dpsr_apex.live.panels import (
     returns,
 )
 
-TWO_COLUMNS = 80  # at least so broad
-NARROWEST = 30  # below that there is one line, without a frame
-BROADEST = 132  # figures that are far apart are hard to read
-TALL = 26  # lines below the head, from which on the curve is as broad as the screen
+TWO_COLUMNS = 80  # minimum width of the terminal for two columns of sections
+NARROWEST = 30  # columns; a narrower terminal shows a single line, without a frame
+WIDEST = 132  # columns; wider would put numbers too far apart to read
+TALL = 26  # minimum number of lines below the head for a curve as wide as the screen
 HIGHEST_CURVE = 16  # lines
-EDGES = 2  # lines of a frame
-SIDES = 4  # columns of a frame, with the blanks inside
+EDGES = 2  # lines taken by a frame
+SIDES = 4  # columns taken by a frame, including its padding
 FRAME, TITLE = "bright_black", "bold cyan"
 
 
 class Screen:
-    """All that is known of a run. What is below its head is composed anew only after `renew`, or for another size."""
+    """The screen as a rich renderable; everything below the head is recomposed only after `renew` or a resize."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -44,12 +43,12 @@ class Screen:
         self._body: list[Segment] = []
 
     def renew(self) -> None:
-        """More is known than the clock."""
+        """Recompose the screen, because more than the clock has changed."""
         self._size = (0, 0)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = console.size
-        height -= max(height // 10, 1)  # the last notes stay in sight above it
+        height -= max(height // 10, 1)  # leaves the last notes visible above it
         if self._size != (width, height):
             self._size = (width, height)
             self._body = list(_rendered(body(self._known, width, height), console))
@@ -58,21 +57,21 @@ class Screen:
 
 
 def head(known: Known, width: int, height: int) -> list[Text]:
-    """Which run it is, and how far; in at most so many columns and lines."""
-    width = min(width, BROADEST)
+    """Return the lines with the run's name and its progress, within this size."""
+    width = min(width, WIDEST)
     if height < 1 + EDGES or width < NARROWEST:
         return [_cut(progress(known, width), width)][:height]
     return _framed(Text(known.title, TITLE), age_of_run(known), [progress(known, width - SIDES)], width, 1)
 
 
 def body(known: Known, width: int, height: int) -> list[Text]:
-    """All else that there is room for below the head of the same screen."""
-    width = min(width, BROADEST)
+    """Return all other lines that fit below the head in this size."""
+    width = min(width, WIDEST)
     return _body(known, width, height - 1 - EDGES) if width >= NARROWEST else []
 
 
 def _rendered(lines: Iterable[Text], console: Console) -> Iterator[Segment]:
-    """Nothing wraps and nothing is measured again."""
+    """Render lines that already have their final width."""
     for line in lines:
         yield from line.render(console)
         yield Segment.line()
@@ -94,7 +93,7 @@ def _body(known: Known, width: int, height: int) -> list[Text]:
 
 
 def _side_by_side(left: Sequence[Section], right: Sequence[Section], width: int, height: int) -> list[Text]:
-    """Two columns, no higher than one of them wants to be."""
+    """Return two columns, as high as the taller one needs."""
     height = min(height, max(map(_wanted, (left, right))))
     half = width // 2
     columns = _column(left, half, height), _column(right, width - half, height)
@@ -106,8 +105,8 @@ def _wanted(sections: Iterable[Section]) -> int:
 
 
 def _column(sections: Sequence[Section], width: int, height: int) -> list[Text]:
-    """Sections one below the other, the most important one first."""
-    kept = list(_those_with_room(sections, height))
+    """Return sections one below the other, the most important one first."""
+    kept = list(_fitting(sections, height))
     lines = []
     for section, inside in zip(kept, _shared_out(kept, height), strict=True):
         drawn = section.draw(width - SIDES, inside)
@@ -116,7 +115,7 @@ def _column(sections: Sequence[Section], width: int, height: int) -> list[Text]:
 
 
 def _shared_out(sections: Sequence[Section], height: int) -> list[int]:
-    """Lines for each: one after the other gets one more as long as it wants; what nobody wants goes to the first."""
+    """Distribute lines over sections: one at a time up to what each wants; the rest goes to the first section."""
     lines = [section.least for section in sections]
     spare = height - sum(lines) - EDGES * len(lines)
     while spare and (wanting := [place for place, one in enumerate(sections) if lines[place] < one.wanted]):
@@ -126,7 +125,7 @@ def _shared_out(sections: Sequence[Section], height: int) -> list[int]:
     return [lines[0] + spare, *lines[1:]] if lines else []
 
 
-def _those_with_room(sections: Sequence[Section], height: int) -> Iterator[Section]:
+def _fitting(sections: Sequence[Section], height: int) -> Iterator[Section]:
     for section in sections:
         height -= section.least + EDGES
         if height < 0:
@@ -135,7 +134,7 @@ def _those_with_room(sections: Sequence[Section], height: int) -> Iterator[Secti
 
 
 def _framed(title: Text, aside: Text, lines: Sequence[Text], width: int, height: int) -> list[Text]:
-    """A frame of exactly this width around exactly so many lines."""
+    """Return a frame of exactly this width around exactly `height` lines."""
     inside = width - SIDES
     padded = [*lines, *[Text()] * (height - len(lines))][:height]
     sides = [Text.assemble(("│ ", FRAME), _cut(line, inside), (" │", FRAME)) for line in padded]
@@ -143,7 +142,7 @@ def _framed(title: Text, aside: Text, lines: Sequence[Text], width: int, height:
 
 
 def _upper_edge(title: Text, aside: Text, width: int) -> Text:
-    """With the aside at its end, where there is room for it."""
+    """Return the upper edge of a frame, with the aside at its right end if it fits."""
     title = _cut(title, min(title.cell_len, width - 6))
     start = Text.assemble(("╭─ ", FRAME), title, (" ", FRAME))
     end = Text.assemble((" ", FRAME), aside, (" ─╮", FRAME)) if aside else Text.assemble(("╮", FRAME))
@@ -153,7 +152,7 @@ def _upper_edge(title: Text, aside: Text, width: int) -> Text:
 
 
 def _cut(line: Text, width: int) -> Text:
-    """A copy that takes exactly so many columns."""
+    """Return a copy that is exactly `width` columns wide."""
     copy = line.copy()
     copy.truncate(width, overflow="ellipsis", pad=True)
     return copy

@@ -1,11 +1,12 @@
-"""What there is to see of a run, section by section: words and figures for a given room, without any frame.
+"""The sections of the live view: text and numbers for a given size, without a frame.
 
-A section is told how many columns and lines it has, and leaves out what is least important. Rows and stats may lack any
-key: then there is a dash, or nothing.
+A section is given its columns and lines, and omits what is least important. A row may lack any key, and statistics may
+not be available yet: then a dash is shown, or nothing.
 """
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,26 +14,30 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from dpsr_apex.live.figures import DASH, duration, number, share, short, time_left, whole
+from dpsr_apex import timeouts
+from dpsr_apex.formatting import DASH, duration, number, percent, short, whole
 from dpsr_apex.live.plots import BAR_STYLE, CURVE_STYLE, MARK, MARK_STYLE, QUIET, Point, bar, curve, histogram
-from dpsr_apex.roles.sessions import SILENCE
+from dpsr_apex.live.words import describe_waits, time_left
+from dpsr_apex.wire.messages import Stats
+from dpsr_apex.wire.statistics import ActorStats
 
+THIS_PROCESS = "this process"
 WARNING = "yellow"
-LABEL = 10  # columns of what stands before the figures
-ROOMY = 46  # columns, from which on units are written out
-CURVE_LINES = 9  # that the returns take unless there is room for more
+LABEL = 10  # columns of the label before the figures
+WIDE = 46  # minimum number of columns for spelled-out units
+CURVE_LINES = 9  # lines of the section on returns, unless the screen has more
 
 Lines = list[Text]
 
 
 @dataclass
 class Known:
-    """All that is known of a run."""
+    """The data about a run that is available."""
 
     title: str
     total_steps: int
     row: dict[str, Any] = field(default_factory=lambda: {"t": 0})
-    stats: dict[str, Any] = field(default_factory=dict)  # empty for a run of one process
+    stats: Stats | None = None  # None for a single-process run
     returns: list[Point] = field(default_factory=list)  # (t, mean of an interval)
     evaluations: list[Point] = field(default_factory=list)  # (t, mean)
     speeds: dict[str, float] = field(default_factory=dict)  # steps/s by the name of an actor
@@ -42,14 +47,14 @@ class Section(NamedTuple):
     """A part of the screen; `draw` is given columns and lines, and may return fewer lines."""
 
     title: str
-    aside: Text  # at the other end of the title's line
-    least: int  # lines, below which it is better left out
-    wanted: int  # lines, beyond which it has nothing to add
+    aside: Text  # at the right end of the title's line
+    least: int  # lines; with fewer it is omitted
+    wanted: int  # lines; it has no use for more
     draw: Callable[[int, int], Lines]
 
 
 def progress(known: Known, width: int) -> Text:
-    """One line: how far the run is, and how long it still takes."""
+    """Return one line with the progress of the run and the time left."""
     row, total = known.row, known.total_steps
     done = row["t"] / total
     left = f"{time_left(row, total)} left"
@@ -61,25 +66,25 @@ def progress(known: Known, width: int) -> Text:
 
 
 def age_of_run(known: Known) -> Text:
-    """For how long it has been going on."""
+    """Return how long the run has been running."""
     seconds = known.row.get("elapsed_seconds")
     return Text() if seconds is None else Text(f"{duration(seconds)} so far", QUIET)
 
 
 def returns(known: Known) -> Section:
-    """What the games bring: figures, and the curve since the run began."""
+    """Return the section on episode returns: numbers, and the curve since the start of the run."""
     row = known.row
 
     def draw(width: int, height: int) -> Lines:
         figures = _named(
             width,
-            ("mean", number(row.get("return_mean"))),
-            ("best", number(row.get("return_best"))),
-            ("evaluation", number(row.get("evaluation_mean"))),
-            ("games", whole(row.get("episodes"))),
+            ("mean", number(row.get("return_mean"), 3)),
+            ("best", number(row.get("return_best"), 3)),
+            ("evaluation", number(row.get("evaluation_mean"), 3)),
+            ("episodes", whole(row.get("episodes"))),
         )
         if not known.returns and not known.evaluations:
-            return [figures, Text("no game has ended yet", QUIET)]
+            return [figures, Text("no episode has ended yet", QUIET)]
         return [figures, *curve(known.returns, known.evaluations, width, height - 1)]
 
     legend = Text.assemble(("━", CURVE_STYLE), (" training  ", QUIET), (MARK, MARK_STYLE), (" evaluation", QUIET))
@@ -87,18 +92,17 @@ def returns(known: Known) -> Section:
 
 
 def actors(known: Known) -> Section:
-    """Who plays, how fast, and how much by chance; those that are silent first, and as many as there is room for."""
-    members = _actors_of(known)
-    members = sorted(members, key=lambda actor: actor["heard_seconds_ago"] <= SILENCE)
-    together = number(known.row.get("steps_per_second"))
+    """Return the section on actors with their speed and exploration: silent ones first, as many as fit."""
+    members = sorted(_actors_of(known), key=lambda actor: not _is_silent(actor.heard_seconds_ago))
+    together = number(known.row.get("steps_per_second"), 3)
 
     def draw(width: int, height: int) -> Lines:
-        room = max(height - 1, 1)
-        shown = members if len(members) <= room else members[: room - 1]
+        most = max(height - 1, 1)
+        shown = members if len(members) <= most else members[: most - 1]
         lines = _actor_table(known, shown, width)
         if rest := members[len(shown) :]:
-            speed = sum(known.speeds.get(actor["name"], 0.0) for actor in rest)
-            lines.append(Text(f"… and {len(rest):,} more, {number(speed)} steps/s together", QUIET))
+            speed = sum(known.speeds.get(actor.name, 0.0) for actor in rest)
+            lines.append(Text(f"… and {len(rest):,} more, {number(speed, 3)} steps/s together", QUIET))
         return lines
 
     aside = Text.assemble((f"{len(members):,}", ""), (" alive · ", QUIET), (together, ""), (" steps/s", QUIET))
@@ -106,29 +110,29 @@ def actors(known: Known) -> Section:
 
 
 def learner(known: Known) -> Section:
-    """How fast it learns, and what from."""
-    row, report = known.row, known.stats.get("learner") or {}
-    waiting = report.get("waiting", row.get("learner_waiting"))
+    """Return the section on the learner: its speed and its newest means."""
+    row, learner = known.row, known.stats.learner if known.stats else None
+    waiting = learner.report.waiting if learner and learner.report else row.get("learner_waiting")
     lines = [
-        _entry("updates", (number(row.get("updates_per_second")), "/s"), (whole(row.get("updates")), "in all")),
-        Text.assemble(_label("loss"), number(row.get("loss")), ("   mean Q ", QUIET), number(row.get("mean_q"))),
+        _entry("updates", (number(row.get("updates_per_second"), 3), "/s"), (whole(row.get("updates")), "total")),
+        Text.assemble(_label("loss"), number(row.get("loss"), 3), ("   mean Q ", QUIET), number(row.get("mean_q"), 3)),
     ]
     if known.stats:
-        lines.insert(1, _entry("waits", (share(waiting), "of the time")))
-    silent = report.get("heard_seconds_ago", 0.0)
-    aside = Text(f"silent for {silent:.0f} s", WARNING) if silent > SILENCE else Text()
+        lines.insert(1, _entry("waits", (percent(waiting), "of the time")))
+    silence = learner.heard_seconds_ago if learner else 0.0
+    aside = Text(f"silent for {silence:.0f} s", WARNING) if _is_silent(silence) else Text()
     return Section("learner", aside, 2, len(lines), lambda _width, height: lines[:height])
 
 
 def replay(known: Known) -> Section:
-    """What is stored, by age and by priority, and what makes room for it."""
+    """Return the section on the replay: distributions of ages and priorities, and means of replaced transitions."""
     row = known.row
     fill = row.get("fill")
     means = [(what, short(row.get(f"replaced_{what}_mean"))) for what in _STORED]
 
     def draw(width: int, height: int) -> Lines:
         filled = Text.assemble(
-            _label("fill"), bar(fill or 0.0, max(width - LABEL - 6, 1), "cyan"), f" {share(fill):>5}"
+            _label("fill"), bar(fill or 0.0, max(width - LABEL - 6, 1), "cyan"), f" {percent(fill):>5}"
         )
         replaced = Text.assemble(_label("replaced"), _named(width - LABEL, *means))
         bars = (height - 4) // 2
@@ -143,18 +147,18 @@ def replay(known: Known) -> Section:
 
 
 def recycling(known: Known) -> Section:
-    """What became of re-entered states."""
+    """Return the section on recycling: rounds, candidates and gains."""
     row = known.row
     answered = sum(row.get(f"candidates_{what}", 0) for what in ("applied", "stale"))
     recycled, gain = row.get("recycled"), row.get("recycled_gain")
     gained = f"{gain / recycled:+.3g}" if recycled and gain is not None else DASH
 
     def draw(width: int, height: int) -> Lines:
-        candidates, of = ("candidates", " recycled") if width >= ROOMY else ("", "")
+        candidates, of = ("candidates", " recycled") if width >= WIDE else ("", "")
         return [
             _entry("rounds", *_counts(row, "rounds", "closed", "expired")),
             _entry("answered", (whole(answered), candidates), *_counts(row, "candidates", "stale", "lost")),
-            _entry("gained", (gained, f"|δ| each of {whole(recycled)}{of}")),
+            _entry("gained", (gained, f"|δ| mean of {whole(recycled)}{of}")),
         ][:height]
 
     opened = Text.assemble(whole(row.get("rounds_opened")), (" rounds opened", QUIET))
@@ -162,85 +166,88 @@ def recycling(known: Known) -> Section:
 
 
 def rate_limiter(known: Known) -> Section:
-    """How many transitions go with an update, and who waits for whom because of it."""
-    rate = known.stats.get("rate") or {}
-    achieved = rate.get("achieved", known.row.get("steps_per_update"))
-    target = _target(rate.get("steps_per_update"))
-    waiting = (known.stats.get("waiting") or "Nobody waits").partition(" (")[0]
-    words = waiting if known.stats else "One process: nobody waits"
+    """Return the section on the rate limiter: transitions per update, and who waits for whom."""
+    stats = known.stats
+    achieved = stats.rate.achieved if stats else known.row.get("steps_per_update")
+    target = _target(stats.rate.steps_per_update) if stats else []
+    words, style = _waiting(stats)
 
     def draw(width: int, height: int) -> Lines:
-        ratio = _entry("steps per update" if width >= ROOMY else "ratio", *target, (number(achieved), "achieved"))
+        ratio = _entry("steps per update" if width >= WIDE else "ratio", *target, (number(achieved, 3), "achieved"))
         wrapped = textwrap.wrap(words, width, max_lines=max(height - 1, 1), placeholder=" …")
-        style = QUIET if "obody" in words else ""
         return [ratio, *(Text(line, style) for line in wrapped)][:height]
 
-    return Section("rate limiter", Text(), 1, 3 if known.stats else 2, draw)
+    return Section("rate limiter", Text(), 1, 3 if stats else 2, draw)
 
 
 _STORED = ("age", "priority")
 
 
-def _actors_of(known: Known) -> list[Mapping[str, Any]]:
-    """Those in the run; where it is one process, that one."""
+def _waiting(stats: Stats | None) -> tuple[str, str]:
+    """Return who waits as text, and its style."""
+    if stats is None:
+        return "One process: nobody waits", QUIET
+    return (describe_waits(stats.waiting), "") if stats.waiting else ("Nobody waits", QUIET)
+
+
+def _actors_of(known: Known) -> list[ActorStats]:
+    """Return the actors in the run; for a single-process run, that process."""
     if known.stats:
-        found: list[Mapping[str, Any]] = known.stats.get("actors", [])
-        return found
-    epsilon = known.row.get("epsilon")
-    return [{"name": "this process", "heard_seconds_ago": 0.0, "epsilon": None if epsilon is None else [epsilon] * 2}]
+        return known.stats.actors
+    epsilon = known.row.get("epsilon", math.nan)
+    return [ActorStats(THIS_PROCESS, 0, "", epsilon, epsilon, heard_seconds_ago=0.0, sent=0, recycling=0)]
 
 
-def _actor_table(known: Known, shown: Sequence[Mapping[str, Any]], width: int) -> Lines:
-    own_speed = {} if known.stats else {"this process": known.row.get("steps_per_second")}
+def _actor_table(known: Known, shown: Sequence[ActorStats], width: int) -> Lines:
+    own_speed = {} if known.stats else {THIS_PROCESS: known.row.get("steps_per_second")}
     speeds = known.speeds | own_speed
     cells = [("steps/s", "ε", "heard")]
-    cells += [
-        (_steps(speeds.get(actor["name"])), _epsilon(actor.get("epsilon")), _heard(actor["heard_seconds_ago"]))
-        for actor in shown
-    ]
+    cells += [(_steps(speeds.get(actor.name)), _epsilon(actor), _heard(actor.heard_seconds_ago)) for actor in shown]
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
-    gap = "   " if width >= ROOMY else "  "
+    gap = "   " if width >= WIDE else "  "
     figures = ["".join(f"{gap}{cell:>{wide}}" for cell, wide in zip(row, widths, strict=True)) for row in cells]
-    room = max(width - len(figures[0]), 1)
-    lines = [Text(f"{'':{room}}{figures[0]}", QUIET)]
+    left = max(width - len(figures[0]), 1)
+    lines = [Text(f"{'':{left}}{figures[0]}", QUIET)]
     for actor, figure in zip(shown, figures[1:], strict=True):
-        name = Text.assemble((f"{MARK} ", _health(actor)), actor["name"], (_place(actor), QUIET))
-        name.truncate(room, overflow="ellipsis", pad=True)
+        name = Text.assemble((f"{MARK} ", _health(actor)), actor.name, (_host(actor), QUIET))
+        name.truncate(left, overflow="ellipsis", pad=True)
         lines.append(Text.assemble(name, figure))
     return lines
 
 
-def _place(actor: Mapping[str, Any]) -> str:
-    return f" at {actor['host']}" if actor.get("host") else ""
+def _host(actor: ActorStats) -> str:
+    return f" at {actor.host}" if actor.host else ""
 
 
-def _health(actor: Mapping[str, Any]) -> str:
-    return CURVE_STYLE if actor["heard_seconds_ago"] <= SILENCE else WARNING
+def _health(actor: ActorStats) -> str:
+    return WARNING if _is_silent(actor.heard_seconds_ago) else CURVE_STYLE
+
+
+def _is_silent(heard_seconds_ago: float) -> bool:
+    return heard_seconds_ago > timeouts.MEMBER_SILENCE
 
 
 def _steps(per_second: float | None) -> str:
-    return number(per_second if per_second is None or per_second < 10 else round(per_second))
+    return number(per_second if per_second is None or per_second < 10 else round(per_second), 3)
 
 
 def _heard(seconds: float) -> str:
     return "now" if seconds < 1.5 else f"{seconds:.0f} s ago"
 
 
-def _epsilon(between: Sequence[float] | None) -> str:
-    """One figure, or from the least to the greatest."""
-    if between is None:
-        return DASH
-    low, high = (f"{end:.2g}" for end in between)
+def _epsilon(actor: ActorStats) -> str:
+    """Return one number, or the range from minimum to maximum."""
+    low, high = number(actor.epsilon_low, 2), number(actor.epsilon_high, 2)
     return low if low == high else f"{low}–{high}"
 
 
 def _distribution(row: Mapping[str, Any], what: str, width: int, bars: int) -> Lines:
-    """So many lines of bars, and one with the ends of the axis."""
+    """Return `bars` lines of a histogram, and one line with the axis."""
     found, mean = row[f"{what}_histogram"], short(row.get(f"{what}_mean"))
     drawn = histogram(found["counts"], width - LABEL, bars)
     names = [_label(what), *[_label("")] * (bars - 1)]
     low, high = short(found["edges"][0]), short(found["edges"][-1])
-    scale = ", log scale" if what == "priority" and width >= ROOMY else ""
+    scale = ", log scale" if what == "priority" and width >= WIDE else ""
     middle = f"mean {mean}{scale}"
     axis = f"{low}{middle:^{max(len(drawn[0]) - len(low) - len(high), len(middle) + 2)}}{high}"
     lines = [Text.assemble(name, (line, BAR_STYLE)) for name, line in zip(names, drawn, strict=True)]
@@ -262,7 +269,7 @@ def _counts(row: Mapping[str, Any], of: str, *kinds: str) -> list[tuple[str, str
 
 
 def _entry(label: str, *figures: tuple[str, str]) -> Text:
-    """A label and its figures, each with its unit behind it."""
+    """Return a label and its figures, each followed by its unit."""
     parts: list[Text | str | tuple[str, str]] = [(f"{label:{LABEL - 2}}  ", QUIET)]
     for place, (figure, unit) in enumerate(figures):
         parts += [(" · ", QUIET)] * (place > 0) + [figure, (f" {unit}" if unit else "", QUIET)]
@@ -270,8 +277,8 @@ def _entry(label: str, *figures: tuple[str, str]) -> Text:
 
 
 def _named(width: int, *figures: tuple[str, str]) -> Text:
-    """Names with their figures, in one line: as many as there is room for."""
-    gap = "   " if width >= ROOMY else "  "
+    """Return as many named figures as fit in one line."""
+    gap = "   " if width >= WIDE else "  "
     line = Text()
     for name, figure in figures:
         more = Text.assemble(gap if line else "", (f"{name} ", QUIET), figure)

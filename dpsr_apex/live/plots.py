@@ -1,4 +1,4 @@
-"""Small plots in text: a curve in braille dots, a histogram in blocks, a bar. They compute lines and print nothing."""
+"""Small text plots: a curve in braille dots, a histogram in blocks, a bar. Functions return lines and print nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from dpsr_apex.live.figures import number
+from dpsr_apex.formatting import number
 
 Point = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -16,34 +16,34 @@ Floats = NDArray[np.float64]
 CURVE_STYLE, MARK_STYLE, BAR_STYLE, QUIET = "green", "bold yellow", "blue", "bright_black"
 MARK = "●"
 
-_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # of a braille character, by row and column
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # bits of a braille character by position
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def curve(points: Sequence[Point], marks: Sequence[Point], width: int, height: int) -> list[Text]:
-    """`height` lines: a curve through the means of `points`, dots at `marks`, and labels at the ends of both axes.
+    """Return `height` lines: a curve through the means of `points`, dots at `marks`, labels at the ends of both axes.
 
-    Points are (x, y) with growing x, from 0 on; there must be at least one, or a mark.
+    Points are (x, y) with increasing x >= 0; at least one point or mark is required.
     """
     everything = np.array([*points, *marks], dtype=np.float64)
     greatest_x = max(float(everything[:, 0].max()), 1.0)
     low, high = _range_of(everything[:, 1])
-    labels = [number(high), number(low)]
+    labels = [number(high, 3), number(low, 3)]
     margin = max(map(len, labels)) + 2
     columns, rows = max(width - margin, 1), max(height - 1, 1)
     cells = _cells(points, greatest_x, low, high, columns, rows)
     marked = {_place(mark, greatest_x, low, high, columns, rows) for mark in marks}
     lines = [_curve_line(cells[row], {x for x, y in marked if y == row}) for row in range(rows)]
     edges = _edges(labels, margin, rows)
-    end = f"t = {number(greatest_x)}"
+    end = f"t = {number(greatest_x, 3)}"
     axis = Text(f"{' ' * margin}0{end:>{max(columns - 1, 1)}}", QUIET)
     return [*(Text.assemble(edge, line) for edge, line in zip(edges, lines, strict=True)), axis][:height]
 
 
 def histogram(counts: Sequence[int], width: int, height: int) -> list[str]:
-    """`height` lines of `width` columns: bars, the highest as high as there is room; every count but 0 can be seen.
+    """Return `height` lines of `width` columns: bars, scaled to the highest; every count above 0 is visible.
 
-    Neighbours are joined where there are more of them than columns.
+    Neighbouring counts are added if there are more of them than columns.
     """
     joined = -(-len(counts) // width)
     sums = np.add.reduceat(np.asarray(counts, dtype=np.float64), np.arange(0, len(counts), joined))
@@ -54,20 +54,20 @@ def histogram(counts: Sequence[int], width: int, height: int) -> list[str]:
 
 
 def bar(part: float, width: int, style: str) -> Text:
-    """A line of which `part`, from 0 to 1, is done."""
+    """Return a bar of which the fraction `part`, from 0 to 1, is filled."""
     halves = round(2 * width * min(max(part, 0.0), 1.0))
     done = "━" * (halves // 2) + "╸" * (halves % 2)
     return Text.assemble((done, style), ("━" * (width - len(done)), "grey23"))
 
 
 def _range_of(values: Floats) -> tuple[float, float]:
-    """The least and the greatest; a little apart where they are the same."""
+    """Return minimum and maximum, slightly widened if they are equal."""
     low, high = float(values.min()), float(values.max())
     return (low, high) if high > low else (low - max(abs(low), 1) / 2, high + max(abs(high), 1) / 2)
 
 
 def _cells(points: Sequence[Point], greatest_x: float, low: float, high: float, columns: int, rows: int) -> list[str]:
-    """The curve as `rows` strings of braille."""
+    """Return the curve as `rows` strings of braille."""
     dots = np.zeros((rows * 4, columns * 2), dtype=np.bool_)
     if points:
         x, y = np.array(points, dtype=np.float64).T
@@ -83,7 +83,7 @@ def _cells(points: Sequence[Point], greatest_x: float, low: float, high: float, 
 
 
 def _means_by_column(x: Floats, y: Floats, columns: int) -> tuple[NDArray[np.int64], Floats]:
-    """The columns that have a point, and the mean of those in each; x is a share of the width."""
+    """Return the columns that contain points, and the mean of the points in each; x is a fraction of the width."""
     column = np.rint(x * (columns - 1)).astype(np.int64)
     counts = np.bincount(column, minlength=columns)
     there = np.flatnonzero(counts)
@@ -91,7 +91,7 @@ def _means_by_column(x: Floats, y: Floats, columns: int) -> tuple[NDArray[np.int
 
 
 def _place(mark: Point, greatest_x: float, low: float, high: float, columns: int, rows: int) -> tuple[int, int]:
-    """Column and row of the character."""
+    """Return the column and row of a mark's character."""
     x = round(mark[0] / greatest_x * (columns * 2 - 1)) // 2
     y = round((high - mark[1]) / (high - low) * (rows * 4 - 1)) // 4
     return x, y
@@ -106,7 +106,7 @@ def _curve_line(cells: str, marked: set[int]) -> Text:
 
 
 def _edges(labels: list[str], margin: int, rows: int) -> list[Text]:
-    """The axis at the left of each row, with the greatest value at the top and the least at the bottom."""
+    """Return the axis to the left of each row, labelled with the maximum at the top and the minimum at the bottom."""
     texts = {0: labels[0], rows - 1: labels[1]} if rows > 1 else {0: labels[0]}
     return [
         Text(f"{texts[row]:>{margin - 2}} ┤" if row in texts else f"{'':>{margin - 2}} │", QUIET) for row in range(rows)

@@ -1,6 +1,6 @@
-"""What a person sees while a run goes on: a screen that renews itself, or plain lines where there is no terminal.
+"""The live view of a run: a screen that is redrawn in place, or plain lines without a terminal.
 
-It only shows rows and stats; it counts and stores nothing that the run depends on.
+It only shows rows and statistics; the run does not depend on anything in it.
 """
 
 from __future__ import annotations
@@ -16,38 +16,40 @@ from typing import Any, NamedTuple, Self
 from rich.console import Console
 from rich.live import Live
 
-from dpsr_apex.console import make_console
-from dpsr_apex.live.figures import Row, plain_line
+from dpsr_apex import timeouts
+from dpsr_apex.live.console import make_console
 from dpsr_apex.live.layout import Screen
 from dpsr_apex.live.panels import Known
 from dpsr_apex.live.plots import Point
+from dpsr_apex.live.words import plain_line
+from dpsr_apex.wire.messages import Stats
+from dpsr_apex.wire.statistics import ActorStats
 
-REDRAW_SECONDS = 0.25
-DRAWING_SHARE = 0.01  # of the processor's time, at most
-SPEED_SECONDS = 10.0  # over which an actor's speed is measured
-STILL_SECONDS = 3.0  # after which an actor that has said nothing new is slowing down
-MOST_POINTS = 4_000  # of the curve: more than any terminal has columns
+Row = Mapping[str, Any]
+
+DRAWING_SHARE = 0.01  # maximum fraction of CPU time
+MOST_POINTS = 4_000  # of the curve; more than any terminal has columns
 
 
 class LastingConsole(Console):
-    """A reader that goes away, as in `dpsr-apex train … | head`, ends what is shown but not the run."""
+    """A console whose output pipe may be closed, as in `dpsr-apex train … | head`, without ending the run."""
 
     def on_broken_pipe(self) -> None:
-        """Show nothing from now on."""
+        """Print nothing from now on."""
         with contextlib.suppress(SystemExit):
             super().on_broken_pipe()
 
 
 class LiveView:
-    """Shows a run of `total_steps` transitions. Rows may lack any key: what is not known yet is a dash."""
+    """Shows a run of `total_steps` transitions. Rows may lack any key: missing values are shown as a dash."""
 
     def __init__(self, total_steps: int, console: Console | None = None, title: str = "") -> None:
         self._known = Known(title or "dpsr-apex", total_steps)
         self._console = console or make_console(LastingConsole)
         self._screen = Screen(self._known)
         self._speeds = Speeds()
-        self._heard = -1  # clock of the newest row
-        self._due_at = -math.inf  # when it may be drawn again
+        self._shown_t = -1  # clock of the newest row
+        self._due_at = -math.inf  # earliest time of the next redraw
         self._live = Live(console=self._console, auto_refresh=False) if _can_redraw(self._console) else None
 
     def __enter__(self) -> Self:
@@ -64,7 +66,7 @@ class LiveView:
             self._live.stop()
 
     def recall(self, rows: Iterable[Row], evaluations: Iterable[Row]) -> None:
-        """Take what was logged before: it belongs to the curve, but is no news."""
+        """Add earlier rows and evaluations to the curve, without printing them."""
         for row in rows:
             self._take(row)
         for evaluation in evaluations:
@@ -72,47 +74,47 @@ class LiveView:
         self._draw()
 
     def update(self, row: Row) -> None:
-        """Show a new row of metrics: one line of its own where there is no terminal. The same one again is no news."""
-        self._hear(row)
+        """Show a new row of metrics, as a line of text without a terminal; a repeated row is ignored."""
+        self._show_row(row)
         self._draw_when_due()
 
     def evaluated(self, row: Row) -> None:
         """Mark an evaluation in the curve: its `t` and its `mean`."""
         self._add(self._known.evaluations, row["t"], row["mean"])
 
-    def show(self, stats: Mapping[str, Any]) -> None:
-        """Show what the head of a run of many processes says, its newest row included."""
+    def show(self, stats: Stats) -> None:
+        """Show the statistics of a multi-process run, including its newest row."""
         self._screen.renew()
-        self._known.stats = dict(stats)
-        self._known.speeds = self._speeds.look(stats["actors"], time.monotonic())
-        if stats["row"]:
-            self._hear(stats["row"])
-        self.advance(stats["t"])
+        self._known.stats = stats
+        self._known.speeds = self._speeds.look(stats.actors, time.monotonic())
+        if stats.row:
+            self._show_row(stats.row)
+        self.advance(stats.t)
 
     def advance(self, t: int) -> None:
-        """Move the clock between two rows. Cheap enough to call at every step; without a terminal it does nothing."""
+        """Move the clock between two rows. Cheap enough to call at every step; does nothing without a terminal."""
         if self._live:
             self._known.row["t"] = t
             self._draw_when_due()
 
     def note(self, text: str) -> None:
-        """Say something that stays to be read: a checkpoint was saved, the disk is full."""
+        """Print a line that stays on the screen, for example that the disk is full."""
         self._print(text)
 
-    def _hear(self, row: Row) -> None:
-        if row["t"] == self._heard:
+    def _show_row(self, row: Row) -> None:
+        if row["t"] == self._shown_t:
             return
         self._take(row)
         if not self._live:
             self._print(plain_line(self._known.row, self._known.total_steps))
 
     def _take(self, row: Row) -> None:
-        self._heard = row["t"]
+        self._shown_t = row["t"]
         self._known.row.update({name: value for name, value in row.items() if value is not None})
         self._add(self._known.returns, row["t"], row.get("return_mean"))
 
     def _add(self, points: list[Point], t: int, value: float | None) -> None:
-        """One more point; a run that has gone back to a checkpoint goes another way from there."""
+        """Add a point; drop later points first, which exist if the run went back to a checkpoint."""
         while points and points[-1][0] >= t:
             points.pop()
         self._screen.renew()
@@ -134,41 +136,41 @@ class LiveView:
             began = time.thread_time()
             self._live.update(self._screen, refresh=True)
             cost = time.thread_time() - began
-            self._due_at = time.monotonic() + max(REDRAW_SECONDS, cost / DRAWING_SHARE)
+            self._due_at = time.monotonic() + max(timeouts.REDRAW, cost / DRAWING_SHARE)
 
 
-class Said(NamedTuple):
-    """What an actor had sent in all, when that was heard first."""
+class Report(NamedTuple):
+    """The total number of transitions that an actor had sent, and when that number was first seen."""
 
     at: float  # seconds
     sent: int
 
 
 class Speeds:
-    """How fast actors are, by what each says about once a second: the transitions that it has sent in all."""
+    """The speeds of actors, from the totals of sent transitions that they report about once a second."""
 
     def __init__(self) -> None:
-        self._said: dict[str, deque[Said]] = {}
+        self._reports: dict[str, deque[Report]] = {}
 
-    def look(self, actors: Iterable[Mapping[str, Any]], now: float) -> dict[str, float]:
-        """Steps per second by name; those that have spoken once only are not in it."""
-        self._said = {actor["name"]: self._hear(actor, now) for actor in actors}
-        return {name: _speed(said, now) for name, said in self._said.items() if len(said) > 1}
+    def look(self, actors: Iterable[ActorStats], now: float) -> dict[str, float]:
+        """Return the steps per second of actors that have reported more than once, by name."""
+        self._reports = {actor.name: self._add(actor, now) for actor in actors}
+        return {name: _speed(reports, now) for name, reports in self._reports.items() if len(reports) > 1}
 
-    def _hear(self, actor: Mapping[str, Any], now: float) -> deque[Said]:
-        said = self._said.get(actor["name"], deque())
-        if said and actor["sent"] < said[-1].sent:  # another process of the same name
-            said = deque()
-        if not said or actor["sent"] > said[-1].sent:
-            said.append(Said(now, actor["sent"]))
-        while len(said) > 2 and now - said[0].at > SPEED_SECONDS:
-            said.popleft()
-        return said
+    def _add(self, actor: ActorStats, now: float) -> deque[Report]:
+        reports = self._reports.get(actor.name, deque())
+        if reports and actor.sent < reports[-1].sent:  # another process of the same name
+            reports = deque()
+        if not reports or actor.sent > reports[-1].sent:
+            reports.append(Report(now, actor.sent))
+        while len(reports) > 2 and now - reports[0].at > timeouts.SPEED_WINDOW:
+            reports.popleft()
+        return reports
 
 
-def _speed(said: deque[Said], now: float) -> float:
-    until = now if now - said[-1].at > STILL_SECONDS else said[-1].at
-    return (said[-1].sent - said[0].sent) / (until - said[0].at)
+def _speed(reports: deque[Report], now: float) -> float:
+    until = now if now - reports[-1].at > timeouts.SPEED_STALE else reports[-1].at
+    return (reports[-1].sent - reports[0].sent) / (until - reports[0].at)
 
 
 def _can_redraw(console: Console) -> bool:

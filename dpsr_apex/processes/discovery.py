@@ -1,15 +1,14 @@
-"""Where the head of a run is: it publishes that on a board, and who needs it looks there, and again when it is lost.
+"""Discovery: the head of a run publishes its address in a registry, where clients look it up.
 
-A board is a file in a folder that all machines see, or what a cluster engine offers (`dpsr_apex.cluster`). Only the
-head is on it: the learner tells the head where it serves weights, and the head tells everybody with every heartbeat.
-What is read from a board is never trusted: who looks up a head beyond this machine has its key, or does not connect.
+A registry is a file in a shared folder, or a service of a cluster engine (`dpsr_apex.supervise.ray`). Only the head is
+registered: the learner sends its own address when it joins, and the head forwards it with every heartbeat.
+Records in a registry are not trusted: to connect to a head on another machine, a client must have its key.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -17,68 +16,65 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from dpsr_apex import timeouts
+from dpsr_apex.files import write_atomically
 from dpsr_apex.wire.addresses import BadAddress, host_and_port, is_loopback
 from dpsr_apex.wire.keys import BadKeyFile, ClientKeys, load_client_keys
-
-LOOK_SECONDS = 0.2
-SILENCE_SECONDS = 2.0  # then it is said that a head is waited for
 
 log = logging.getLogger(__name__)
 
 
 class Address(NamedTuple):
-    """Where a server is, and the keys that it asks for."""
+    """The endpoint of a server, and the keys that it requires."""
 
     endpoint: str
     keys: ClientKeys | None
 
 
 @dataclass(frozen=True)
-class Notice:
-    """What a head tells of itself; ValueError for one that others could reach and that has no key."""
+class HeadRecord:
+    """The record that a head publishes; raises ValueError if other machines could reach it without a key."""
 
-    endpoint: str  # where others reach it
-    public_key: str  # of its socket; empty for one that this machine alone can reach
-    incarnation: int  # random, one for each of its lives
-    machine: str = field(default_factory=socket.gethostname)  # its name for itself
+    endpoint: str  # address for clients
+    public_key: str  # of its socket; empty if only this machine can reach it
+    incarnation: int  # random number, different for each process of the head
+    machine: str = field(default_factory=socket.gethostname)  # its own host name
 
     def __post_init__(self) -> None:
         host_and_port(self.endpoint)
         if not self.public_key and not is_loopback(self.endpoint):
-            raise ValueError(f"{self.endpoint} is not published without a key, since other machines can reach it")
+            raise ValueError(f"{self.endpoint} cannot be published without a key, because other machines can reach it")
 
 
-class Board(Protocol):
-    """Where the head of one run publishes itself."""
+class Registry(Protocol):
+    """Where the head of one run publishes its address."""
 
-    def publish(self, notice: Notice) -> None:
-        """From now on this is the head."""
+    def publish(self, record: HeadRecord) -> None:
+        """Publish the record of a new head, replacing any earlier one."""
 
-    def look_up(self) -> Notice | None:
-        """The newest notice; None while there is none that can be read."""
+    def look_up(self) -> HeadRecord | None:
+        """Return the newest record; None if there is none, or it cannot be read."""
 
     def withdraw(self) -> None:
-        """There is no head any more."""
+        """Remove the record of the head."""
 
 
-class FileBoard:
-    """A board that is one file, in a folder that all machines see."""
+class FileRegistry:
+    """A registry in one file, in a folder that all machines share."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def publish(self, notice: Notice) -> None:
-        """Whole or not at all."""
-        unfinished = self._file.with_name(f".unfinished-{self._file.name}-{os.getpid()}")
-        unfinished.write_text(json.dumps(asdict(notice)), encoding="ascii")
-        unfinished.replace(self._file)
+    def publish(self, record: HeadRecord) -> None:
+        """Write the file atomically."""
+        write_atomically(self._file, json.dumps(asdict(record)))
 
-    def look_up(self) -> Notice | None:
-        """None also for what is no notice: a shared folder may be behind, or out of reach for a while."""
+    def look_up(self) -> HeadRecord | None:
+        """Return the newest record; None also if it cannot be read: a shared folder may lag or be unreachable."""
         try:
             written = json.loads(self._file.read_text(encoding="ascii"))
             endpoint, public_key, machine = (str(written[name]) for name in ("endpoint", "public_key", "machine"))
-            return Notice(endpoint, public_key, int(written["incarnation"]), machine)
+            return HeadRecord(endpoint, public_key, int(written["incarnation"]), machine)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -90,34 +86,34 @@ class FileBoard:
         return str(self._file.parent)
 
 
-class MemoryBoard:
-    """A board in one process, for an engine that lets others ask it."""
+class MemoryRegistry:
+    """A registry in memory, for an engine that makes it available to other processes."""
 
     def __init__(self) -> None:
-        self._notice: Notice | None = None
+        self._record: HeadRecord | None = None
 
-    def publish(self, notice: Notice) -> None:
-        """From now on this is the head."""
-        self._notice = notice
+    def publish(self, record: HeadRecord) -> None:
+        """Publish the record of a new head, replacing any earlier one."""
+        self._record = record
 
-    def look_up(self) -> Notice | None:
-        """The newest notice."""
-        return self._notice
+    def look_up(self) -> HeadRecord | None:
+        """Return the newest record; None if there is none."""
+        return self._record
 
     def withdraw(self) -> None:
-        """There is no head any more."""
-        self._notice = None
+        """Remove the record of the head."""
+        self._record = None
 
 
 class Found(NamedTuple):
-    """A head that was looked up: where it is, and which of its lives."""
+    """A head that was looked up: its address and its incarnation."""
 
     address: Address
     incarnation: int
 
 
-class Whereabouts:
-    """Where the head is, as far as one knows: told once and for all, or looked up again and again."""
+class HeadLocator:
+    """The address of the head: fixed, or looked up repeatedly."""
 
     def __init__(self, address: Address, look_up: Callable[[], Found | None] | None = None) -> None:
         self.address = address
@@ -126,7 +122,7 @@ class Whereabouts:
         self._incarnation: int | None = None  # None: not looked up yet
 
     def look_again(self) -> bool:
-        """Whether there is another head by now, or the same in another life; then `address` is where."""
+        """Look up the head; return whether it has moved or was restarted, so that `address` is new."""
         found = self._look_up() if self._look_up else None
         if found is None or found == (self.address, self._incarnation):
             return False
@@ -134,48 +130,48 @@ class Whereabouts:
         return True
 
 
-def find_head(board: Board, key: Path) -> Found | None:
-    """The head on this board, with the client's keys in this file if it has any; None while none is there.
+def find_head(registry: Registry, key: Path) -> Found | None:
+    """Return the head in this registry, with the client's keys from this file if it needs any; None without a head.
 
-    BadKeyFile when the keys are those of another head, BadAddress when this machine cannot reach it.
+    Raise BadKeyFile if the keys belong to another head, BadAddress if this machine cannot reach it.
     """
-    notice = board.look_up()
-    if notice is None:
+    record = registry.look_up()
+    if record is None:
         return None
-    if not notice.public_key and notice.machine != socket.gethostname():
-        # What listens at that address here is something else, and would not have to prove what it is.
+    if not record.public_key and record.machine != socket.gethostname():
+        # Another program may listen on that address on this machine, and without keys it is not authenticated.
         raise BadAddress(
-            f"the head in {board} is on {notice.machine} and listens there for that machine alone: "
-            "let it listen for others by --bind 0.0.0.0:0"
+            f"the head in {registry} is on {record.machine} and accepts only connections from that machine: "
+            "start it with --bind 0.0.0.0:0 to accept others"
         )
-    keys = load_client_keys(key) if notice.public_key else None
-    if keys and keys.server_public != notice.public_key.encode():
-        raise BadKeyFile(f"{key} is of another run than the one whose head is published in {board}")
-    return Found(Address(notice.endpoint, keys), notice.incarnation)
+    keys = load_client_keys(key) if record.public_key else None
+    if keys and keys.server_public != record.public_key.encode():
+        raise BadKeyFile(f"{key} does not belong to the run whose head is published in {registry}")
+    return Found(Address(record.endpoint, keys), record.incarnation)
 
 
-def follow_head(board: Board, key: Path) -> Whereabouts | None:
-    """The same, to be looked up again and again."""
-    found = find_head(board, key)
+def follow_head(registry: Registry, key: Path) -> HeadLocator | None:
+    """Return a locator of the head in this registry, with the client's keys from this file; None without a head."""
+    found = find_head(registry, key)
     if found is None:
         return None
-    head = Whereabouts(found.address, lambda: find_head(board, key))
+    head = HeadLocator(found.address, lambda: find_head(registry, key))
     head.look_again()
     return head
 
 
 def wait_for_head(
-    board: Board, key: Path, seconds: float, is_over: Callable[[], bool] = lambda: False
-) -> Whereabouts | None:
-    """Where the head on this board is, as soon as there is one; None when there is none in time, or all is over."""
+    registry: Registry, key: Path, seconds: float, is_over: Callable[[], bool] = lambda: False
+) -> HeadLocator | None:
+    """Wait for a head in this registry and return its locator; None after `seconds`, or if `is_over`."""
     began = time.monotonic()
-    told = False
-    while (head := follow_head(board, key)) is None:
+    has_logged = False
+    while (head := follow_head(registry, key)) is None:
         waited = time.monotonic() - began
         if waited > seconds or is_over():
             return None
-        if waited > SILENCE_SECONDS and not told:
-            log.info("waiting for a head to be published in %s", board)
-            told = True
-        time.sleep(LOOK_SECONDS)
+        if waited > timeouts.WAIT_MESSAGE and not has_logged:
+            log.info("waiting for a head to be published in %s", registry)
+            has_logged = True
+        time.sleep(timeouts.HEAD_POLL)
     return head

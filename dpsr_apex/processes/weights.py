@@ -1,132 +1,103 @@
-"""Networks on their way from the learner to those who act: asked for, never pushed. Safetensors, so no torch here."""
+"""Network weights as bytes (safetensors, without torch), and the socket of a client to the learner that serves them."""
 
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from dpsr_apex.processes.discovery import Whereabouts
+from dpsr_apex.processes.discovery import HeadLocator
+from dpsr_apex.protocol.client_instructions import ConnectToLearner, LoadWeights, RequestWeights, WeightsInstruction
+from dpsr_apex.protocol.weights import WeightsSubscription
 from dpsr_apex.wire.addresses import BadAddress, host_of, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
 from dpsr_apex.wire.keys import ClientKeys
-from dpsr_apex.wire.messages import Weights, WeightsRequest
-from dpsr_apex.wire.sockets import Client
-
-UNKNOWN = -1  # a version that no learner has
-ANSWER_SECONDS = 10.0  # then the question is asked again, over a new socket, with twice the patience each time
+from dpsr_apex.wire.messages import Message, Weights
+from dpsr_apex.wire.sockets import ClientSocket
 
 log = logging.getLogger(__name__)
 
 
 class TakesWeights(Protocol):
-    """Who acts by the weights: an agent."""
+    """An agent into which weights can be loaded."""
 
     def load_weights(self, network: Any, arrays: dict[str, NDArray[Any]], /) -> None:
-        """Take over the weights of one network, "online" or "target"."""
+        """Load the weights of one network, "online" or "target"; raise ValueError if they do not fit."""
 
 
-def squeeze_weights(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """Named arrays as safetensors."""
+def pack_weights(arrays: dict[str, NDArray[Any]]) -> bytes:
+    """Serialize named arrays as safetensors."""
     return save(arrays)
 
 
-def inflate_weights(blob: bytes) -> dict[str, NDArray[Any]]:
-    """Named arrays from safetensors; ValueError for what is none."""
+def unpack_weights(blob: bytes) -> dict[str, NDArray[Any]]:
+    """Return the named arrays in safetensors; raise ValueError for invalid bytes."""
     try:
         return load(blob)
-    except (SafetensorError, KeyError) as error:  # KeyError: of a type that numpy does not have
-        raise ValueError(f"these are no weights: {error}") from error
+    except (SafetensorError, KeyError) as error:  # KeyError: a dtype that numpy does not have
+        raise ValueError(f"not valid weights: {error}") from error
 
 
-class WeightsClient:
-    """Keeps an agent's networks up to date with the learner that it is told of."""
+class LearnerLink:
+    """The socket of one client to the learner; executes the instructions of its weights subscription."""
 
-    def __init__(self, agent: TakesWeights, replay: Whereabouts) -> None:
-        self.t: int | None = None  # the clock of the weights; None before the first ones
-        self.answers = 0  # so far, also those that there is nothing newer
+    def __init__(self, agent: TakesWeights, head: HeadLocator, subscription: WeightsSubscription) -> None:
+        self.socket: ClientSocket | None = None  # None while no learner is known
         self._agent = agent
-        self._replay = replay
-        self._learner: tuple[str, bytes] = ("", b"")
-        self._client: Client | None = None
-        self._endpoint = ""  # of the learner, as it is reached from here
-        self._asked_at: float | None = None  # None: no question is open
-        self._patience = ANSWER_SECONDS  # for an answer; a full line must not be asked for the same again and again
-        self._version = self._target_version = UNKNOWN
+        self._head = head
+        self._subscription = subscription
 
-    @property
-    def client(self) -> Client | None:
-        """The socket to wait for; None while no learner is known."""
-        return self._client
-
-    @property
-    def source(self) -> str:
-        """Where weights come from, in words."""
-        return f"the weights of the learner at {self._endpoint}" if self._endpoint else "a learner to join the run"
-
-    def follow(self, learner: tuple[str, bytes]) -> None:
-        """Turn to the learner at this endpoint with this public key, where that is another one than before."""
-        if learner != self._learner:
-            self._learner = learner
-            self._patience = ANSWER_SECONDS
-            self._connect()
-
-    def ask(self) -> None:
-        """Ask for newer weights, unless a question is open."""
-        now = time.monotonic()
-        if self._asked_at is not None and now - self._asked_at > self._patience:
-            log.warning("no answer from the learner at %s for %.3g s; asking again", self._endpoint, self._patience)
-            self._patience *= 2
-            self._connect()
-        if self._client is not None and self._asked_at is None:
-            question = WeightsRequest(self._version, self._target_version)
-            self._asked_at = now if self._client.send(encode(question)) else None
-
-    def receive(self) -> bool:
-        """Take what has come; True when the agent has newer weights."""
-        renewed = False
-        while self._client is not None and (frames := self._client.receive()) is not None:
-            self._asked_at = None
-            self._patience = ANSWER_SECONDS
-            self.answers += 1
+    def receive(self) -> Iterator[Message | None]:
+        """Yield the messages that have arrived; None for one that cannot be decoded."""
+        while self.socket is not None and (frames := self.socket.receive()) is not None:
             try:
-                message = decode(frames)
-                if isinstance(message, Weights):
-                    renewed |= self._take(message)
-            except (BadMessage, ValueError) as error:
-                log.warning("weights of the learner cannot be used: %s", error)
-        return renewed
+                yield decode(frames)
+            except BadMessage as error:
+                log.warning("cannot decode an answer from the learner: %s", error)
+                yield None
+
+    def execute(self, instruction: WeightsInstruction) -> None:
+        """Execute one instruction."""
+        match instruction:
+            case ConnectToLearner(endpoint, public_key):
+                self._connect(endpoint, public_key)
+            case RequestWeights(request):
+                if self.socket is None or not self.socket.send(encode(request)):
+                    self._subscription.undelivered()
+            case LoadWeights(weights):
+                self._load(weights)
 
     def close(self) -> None:
-        """Let go of the socket."""
-        if self._client is not None:
-            self._client.close()
+        """Close the socket."""
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
-    def _take(self, weights: Weights) -> bool:
-        if weights.online is not None:
-            self._agent.load_weights("online", inflate_weights(weights.online))
-        if weights.target is not None:
-            self._agent.load_weights("target", inflate_weights(weights.target))
-        self._version, self._target_version = weights.version, weights.target_version
-        self.t = weights.t
-        return weights.online is not None
-
-    def _connect(self) -> None:
+    def _connect(self, endpoint: str, public_key: bytes) -> None:
         self.close()
-        self._client = self._asked_at = None
-        self._endpoint, public_key = self._learner
-        if not self._endpoint:
+        if not endpoint:
             return
-        keys = self._replay.address.keys
+        replay, keys = self._head.address
         if keys is not None:
             keys = ClientKeys(public_key, keys.public, keys.secret)
         try:
-            # One that listens everywhere and does not say where is where the replay is.
-            self._endpoint = with_host(self._endpoint, host_of(self._replay.address.endpoint))
-            self._client = Client(self._endpoint, keys)
+            # A learner that advertises a wildcard address is on the replay's machine.
+            self.socket = ClientSocket(with_host(endpoint, host_of(replay)), keys)
         except BadAddress as error:
-            log.warning("the learner cannot be asked for weights: %s", error)
+            log.warning("cannot connect to the learner for weights: %s", error)
+            self._subscription.unreachable()
+
+    def _load(self, weights: Weights) -> None:
+        try:
+            if weights.online is not None:
+                self._agent.load_weights("online", unpack_weights(weights.online))
+            if weights.target is not None:
+                self._agent.load_weights("target", unpack_weights(weights.target))
+        except ValueError as error:
+            log.warning("cannot use the weights from the learner: %s", error)
+        else:
+            self._subscription.loaded(weights)

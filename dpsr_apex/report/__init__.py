@@ -1,9 +1,9 @@
-"""One page of curves and tables from run directories. It reads what runs left behind, and never changes it."""
+"""Generate one HTML page of learning curves and tables from run directories, which are only read."""
 
 from __future__ import annotations
 
-from dpsr_apex.run.run_directory import RunDirectoryError
+from dpsr_apex.record.run_directory import RunDirectoryError
 
 
 class ReportError(RunDirectoryError):
-    """Paths of which, or to which, no report can be made: why, and what to give instead."""
+    """Raised when no report can be made from, or written to, the given paths."""

@@ -1,4 +1,4 @@
-"""What the report says about one environment, or about several together: pictures and tables in reading order."""
+"""The chapters of the report, one per environment and one for all together: pictures and tables in reading order."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from dpsr_apex.report.tables import (
 )
 
 _NORMALISED = ("Scores are human-normalised: 0 is a random player, 1 is the human tester of the published scores.",)
-_LEAST_PRIORITY, _GREATEST_PRIORITY = 1e-6, 1.0  # of the scale, where no row tells
+_MIN_PRIORITY, _MAX_PRIORITY = 1e-6, 1.0  # limits of the axis if no row has priorities
 
 
 @dataclass(frozen=True)
 class Section:
-    """Pictures and tables under one heading, with a word about them before or instead."""
+    """A heading with notes, pictures and tables below it."""
 
     title: str
     notes: Sequence[str] = ()
@@ -46,7 +46,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Everything about one environment, or about all of them together."""
+    """All sections about one environment, or about all environments together."""
 
     title: str
     comparison: Comparison | None
@@ -59,7 +59,7 @@ class Chapter:
 
 
 def environment_chapter(number: int, environment: Environment, rng: np.random.Generator) -> Chapter:
-    """The chapter of one environment; `number` keeps the names of its pictures apart from those of others."""
+    """Make the chapter of one environment; `number` makes the file names of its pictures unique."""
     styles = styles_of(environment.groups)
     comparison = compare_within(environment, rng)
     prefix = f"{number}_{re.sub('[^a-z0-9]+', '-', environment.name.lower()).strip('-')}"
@@ -72,13 +72,13 @@ def environment_chapter(number: int, environment: Environment, rng: np.random.Ge
     ]
     if not any(run.rows or run.scores for group in environment.groups for run in group.runs):
         return Chapter(
-            environment.name, None, [Section("Nothing was logged yet", ["No run here has a row of metrics."])]
+            environment.name, None, [Section("Nothing was logged yet", ["No run of this environment has metrics."])]
         )
     return Chapter(environment.name, comparison, [section for section in sections if section])
 
 
 def common_chapter(environments: Sequence[Environment], rng: np.random.Generator) -> Chapter | None:
-    """What can be said about groups over all environments; None if there is nothing to compare."""
+    """Make the chapter that compares groups over all environments; None if there is nothing to compare."""
     comparison = compare_across(environments, rng)
     if not comparison:
         return None
@@ -96,17 +96,16 @@ def common_chapter(environments: Sequence[Environment], rng: np.random.Generator
 def _curve_section(
     prefix: str, environment: Environment, styles: Mapping[str, Style], rng: np.random.Generator
 ) -> Section:
-    kinds: list[tuple[str, str, Callable[[Group, np.random.Generator], Curve | None]]] = [
+    curve_types: list[tuple[str, str, Callable[[Group, np.random.Generator], Curve | None]]] = [
         ("evaluation", "Evaluation", evaluation_curve),
         ("training", "Returns in training, smoothed", training_curve),
     ]
     pictures = []
-    for name, what, make in kinds:
-        made = {group.label: make(group, rng) for group in environment.groups}
-        curves = {label: curve for label, curve in made.items() if curve}
+    for name, title, make_curve in curve_types:
+        curves = {group.label: curve for group in environment.groups if (curve := make_curve(group, rng))}
         if curves:
-            pictures.append(draw_curves(f"{prefix}_{name}", environment.name, what, curves, styles))
-    return Section("Learning curves", [] if pictures else ["No game has ended yet."], pictures)
+            pictures.append(draw_curves(f"{prefix}_{name}", environment.name, title, curves, styles))
+    return Section("Learning curves", [] if pictures else ["No episode has ended yet."], pictures)
 
 
 def _final_section(
@@ -122,8 +121,8 @@ def _final_section(
     if paper:
         tables.append(paper)
         notes.append(
-            "The paper prints one score for each method and parameter set, for runs of 1,000,000 transitions, without "
-            "a number of seeds or a spread: they stand here for orientation."
+            "The paper reports one score for each method and parameter set, for runs of 1,000,000 transitions, without "
+            "the number of seeds or a measure of variance: they are shown for orientation only."
         )
     return Section(title, notes, _comparison_pictures(prefix, comparison, styles), tables)
 
@@ -141,13 +140,13 @@ def _replay_section(prefix: str, environment: Environment, styles: Mapping[str, 
     views = [view for group in environment.groups if not (view := _replay_view(group)).is_empty]
     if not views:
         return None
-    greatest_age, priorities = _age_scale(views), _priority_scale(views)
+    max_age, priority_limits = _max_age(views), _priority_limits(views)
     pictures = [
-        draw_replay(f"{prefix}_replay_{number}", view, styles[view.label], greatest_age, priorities)
+        draw_replay(f"{prefix}_replay_{number}", view, styles[view.label], max_age, priority_limits)
         for number, view in enumerate(views)
     ]
-    words = "Bands are deciles of what is in the replay, from the least to the greatest; means over seeds."
-    return Section("Ages and priorities in the replay", [words], pictures)
+    note = "Bands are deciles over the replay, from minimum to maximum, averaged over seeds."
+    return Section("Ages and priorities in the replay", [note], pictures)
 
 
 def _replay_view(group: Group) -> ReplayView:
@@ -162,24 +161,24 @@ def _replay_view(group: Group) -> ReplayView:
     )
 
 
-def _age_scale(views: Sequence[ReplayView]) -> float:
+def _max_age(views: Sequence[ReplayView]) -> float:
     ages = [view.ages.values.max() if view.ages else view.mean_age[1].max(initial=1.0) for view in views]
     return 1.05 * float(max(1.0, *ages))
 
 
-def _priority_scale(views: Sequence[ReplayView]) -> tuple[float, float]:
+def _priority_limits(views: Sequence[ReplayView]) -> tuple[float, float]:
     known = [view.priorities.values if view.priorities else view.mean_priority[1] for view in views]
     positive = np.concatenate([values[values > 0].ravel() for values in known])
     if not len(positive):
-        return _LEAST_PRIORITY, _GREATEST_PRIORITY
-    return max(_LEAST_PRIORITY, float(positive.min())) / 1.5, 1.5 * float(positive.max())
+        return _MIN_PRIORITY, _MAX_PRIORITY
+    return max(_MIN_PRIORITY, float(positive.min())) / 1.5, 1.5 * float(positive.max())
 
 
 def _recycling_section(prefix: str, environment: Environment, styles: Mapping[str, Style]) -> Section | None:
     table = recycling_table(environment)
     if not table:
         return None
-    made = {group.label: gain_points(group) for group in environment.groups if group.recycles}
-    gains = {label: line for label, line in made.items() if len(line[0]) > 1}
+    points = {group.label: gain_points(group) for group in environment.groups if group.recycles}
+    gains = {label: (t, values) for label, (t, values) in points.items() if len(t) > 1}
     pictures = [draw_gains(f"{prefix}_gain", environment.name, gains, styles)] if gains else []
     return Section("Recycling", (), pictures, [table])

@@ -1,6 +1,6 @@
-"""`dpsr-apex report`: from run directories to a folder with a page, its pictures and its tables.
+"""`dpsr-apex report`: generate a folder with a page, its pictures and its tables from run directories.
 
-It writes into that folder alone, and changes nothing of what it reports about.
+It writes only to that folder, and does not change the runs.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from rich.progress import Progress
 from rich.table import Table as TerminalTable
 
 from dpsr_apex import __version__
-from dpsr_apex.console import make_console
+from dpsr_apex.files import write_atomically
+from dpsr_apex.formatting import counted, duration, interval, number
+from dpsr_apex.live.console import make_console
+from dpsr_apex.methods import METHODS
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.chapters import Chapter, common_chapter, environment_chapter
 from dpsr_apex.report.comparison import Comparison, conclusions, figures
 from dpsr_apex.report.files import remove_former, write_csvs
-from dpsr_apex.report.groups import METHODS, Environment, group_runs
-from dpsr_apex.report.numbers import counted, duration, interval, plain
+from dpsr_apex.report.groups import Environment, group_runs
 from dpsr_apex.report.page import Page, RunLine, render
 from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
 from dpsr_apex.report.success import Outcome, outcomes_of, success_chapter, success_of
 from dpsr_apex.report.tables import describe_run, differences_table, runs_of
 
-SEED = 0  # of the bootstrap: a report made again has the same numbers
-_FEW = 2  # up to so many comparisons, or runs that did not finish, are all spoken of at the top
+SEED = 0  # of the bootstrap, so that a repeated report has the same numbers
+_FEW = 2  # up to this number, comparisons and unfinished runs are described one by one at the top
 
 
 @dataclass(frozen=True)
 class _Material:
-    """Everything that was read, sorted."""
+    """Everything that was read, in groups."""
 
     environments: Sequence[Environment]
     records: Sequence[RunRecord]
@@ -46,7 +48,10 @@ class _Material:
 
 
 def report_runs(paths: Sequence[Path], out: Path | None) -> int:
-    """Make the report of the runs at or below `paths`, print where its page is, and give 0; else a ReportError."""
+    """Generate the report of the runs at or below `paths` and print its path; return the exit code.
+
+    Raise ReportError if there is no readable run, or the report cannot be written.
+    """
     console = make_console()
     found = find_runs(paths)
     folder = out if out is not None else paths[0] / "report" if len(paths) == 1 else Path("report")
@@ -88,7 +93,7 @@ def _write(
     pictures = [picture for chapter in chapters for picture in chapter.pictures]
     drawn = {}
     for picture in progress.track(pictures, description="drawing"):
-        (folder / f"{picture.name}.png").write_bytes(picture.png())
+        write_atomically(folder / f"{picture.name}.png", picture.png())
         drawn[picture.name] = picture.svg()
     comparisons = [chapter.comparison for chapter in chapters if chapter.comparison]
     differences = differences_table(material.environments)
@@ -109,17 +114,8 @@ def _write(
         unreadable=[(_shown(path, root), reason) for path, reason in material.unreadable],
         files=[file.name for file in files],
     )
-    return _write_whole(folder / "index.html", render(page))
-
-
-def _write_whole(path: Path, text: str) -> Path:
-    """Whole or not at all: somebody may be reading the page of before."""
-    temporary = path.with_name(f".unfinished-{path.name}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        return temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(folder / "index.html", render(page))
+    return folder / "index.html"
 
 
 def _common_folder(paths: Sequence[Path]) -> str:
@@ -133,17 +129,17 @@ def _shown(path: Path, root: str) -> str:
 def _title(environments: Sequence[Environment]) -> str:
     names = [environment.name for environment in environments]
     where = " and ".join(names) if len(names) <= 2 else f"{len(names)} environments"
-    methods = list(dict.fromkeys(group.method for environment in environments for group in environment.groups))
-    *others, last = sorted(methods, key=METHODS.index)
+    used = {group.method for environment in environments for group in environment.groups}
+    *others, last = [method for method in METHODS if method in used]
     return f"{', '.join(others)} and {last} in {where}" if others else f"{last} in {where}"
 
 
 def _summary(material: _Material, comparisons: Sequence[Comparison]) -> list[tuple[str, list[str]]]:
-    """By heading; of many environments what is common to them alone, for each has its own in its chapter."""
+    """Return sentences by heading; with many environments only those about all, because each has its own chapter."""
     common = [comparison for comparison in comparisons if comparison.is_common]
-    spoken = comparisons if len(comparisons) <= _FEW else common
-    said = [(_heading(spoke), [*figures(spoke), *conclusions(spoke)]) for spoke in spoken]
-    return [("", [_endings(material), *_unfinished(material)]), *said]
+    chosen = comparisons if len(comparisons) <= _FEW else common
+    sentences = [(_heading(one), [*figures(one), *conclusions(one)]) for one in chosen]
+    return [("", [_endings(material), *_unfinished(material)]), *sentences]
 
 
 def _heading(comparison: Comparison) -> str:
@@ -158,15 +154,15 @@ def _endings(material: _Material) -> str:
     if len(endings) == 1:
         ending = next(iter(endings))
         return f"{total}, {ending}." if endings.total() == 1 else f"{total}, all {ending}."
-    said = ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
-    return f"{total}: {said}." + (" Final figures are of the finished ones alone." if endings["finished"] else "")
+    listed = ", ".join(f"{count} {ending}" for ending, count in endings.most_common())
+    return f"{total}: {listed}." + (" Final scores are of the finished runs only." if endings["finished"] else "")
 
 
 def _unfinished(material: _Material) -> list[str]:
-    """What became of the runs that did not finish, where they are few."""
+    """Return a sentence for each unfinished run, if there are few."""
     open_runs = [record for record in material.records if record.state.ending != "finished"]
-    said = [f"{record.path.resolve().name}: {record.state.ending}, {record.state.note}." for record in open_runs]
-    return said if len(said) <= _FEW else []
+    states = [f"{record.path.resolve().name}: {record.state.ending}, {record.state.note}." for record in open_runs]
+    return states if len(states) <= _FEW else []
 
 
 def _facts(material: _Material) -> dict[str, str]:
@@ -189,7 +185,7 @@ def _print_summary(console: Console, page: Path, chapters: Sequence[Chapter], un
     for comparison in (chapter.comparison for chapter in chapters if chapter.comparison):
         for label, estimate in comparison.means.items():
             seeds = str(comparison.seeds[label])
-            table.add_row(comparison.scope, label, seeds, plain(estimate.value), interval(estimate))
+            table.add_row(comparison.scope, label, seeds, number(estimate.value), interval(estimate.low, estimate.high))
     if table.row_count:
         console.print(table, highlight=False)
     for path, reason in unreadable:

@@ -1,8 +1,7 @@
-"""What the final scores say about the groups, and no more than they say.
+"""Compare groups by the final scores of their finished runs, with confidence intervals.
 
-Only finished runs count. Within one environment scores are compared as they are; across environments an interquartile
-mean needs a common scale, and the only one used is the human-normalised score. Where a game has no published reference
-it is left out of that mean, and named.
+Within one environment raw scores are compared. Across environments the interquartile mean uses human-normalised scores;
+games without a published human score are excluded from it and listed.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsr_apex.formatting import counted, interval, number, probability
 from dpsr_apex.report.groups import Environment
-from dpsr_apex.report.numbers import counted, interval, plain, probability
 from dpsr_apex.report.reference import REFERENCES, game_of, human_normalised
 from dpsr_apex.report.statistics import Estimate, Scores, estimate_improvement, estimate_iqm
 
-ENOUGH_SEEDS = 5  # with fewer, bootstrap intervals are too narrow to rank anything by
-_FEW_PAIRS = 3  # up to so many are spoken of one by one
-EVEN = 0.5  # the probability of improvement of a group over one that is as good
+ENOUGH_SEEDS = 5  # with fewer, bootstrap intervals are too narrow to rank groups
+_FEW_PAIRS = 3  # up to this number, each pair gets its own sentence
+EVEN = 0.5  # the probability of improvement between equally good groups
 
 
 class Improvement(NamedTuple):
-    """How likely a run of `x` scores higher than a run of `y`."""
+    """The probability that a run of group `x` scores higher than a run of group `y`."""
 
     x: str
     y: str
     estimate: Estimate
-    seeds: int  # the least number in any group and environment
+    seeds: int  # the smallest number in any group and environment
 
     @property
     def better(self) -> str | None:
-        """The group that these seeds show to score higher; None if they do not tell the two apart."""
+        """The group that scores significantly higher; None if the difference is not significant."""
         if self.seeds < ENOUGH_SEEDS or self.estimate.low <= EVEN <= self.estimate.high:
             return None
         return self.x if self.estimate.low > EVEN else self.y
@@ -43,19 +42,19 @@ class Improvement(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """The groups of one environment, or of all."""
+    """The comparison of the groups of one environment, or of all environments together."""
 
     scope: str
-    unit: str  # of the means; "" where there are none
+    unit: str  # of the means; "" if there are none
     means: Mapping[str, Estimate]  # interquartile means, by label
     seeds: Mapping[str, int]  # finished runs
     improvements: Sequence[Improvement]
     notes: Sequence[str] = ()
-    is_common: bool = False  # of several environments
+    is_common: bool = False  # whether it covers several environments
 
 
 def compare_within(environment: Environment, rng: np.random.Generator) -> Comparison | None:
-    """The groups of one environment by their scores as they are; None if no run has finished."""
+    """Compare the groups of one environment by raw scores; None if no run has finished."""
     scores = {group.label: [group.final_scores] for group in environment.groups if len(group.final_scores)}
     if not scores:
         return None
@@ -64,7 +63,7 @@ def compare_within(environment: Environment, rng: np.random.Generator) -> Compar
 
 
 def compare_across(environments: Sequence[Environment], rng: np.random.Generator) -> Comparison | None:
-    """The groups that most environments have in common, by label; None where nothing is in two of them."""
+    """Compare the groups that most environments have in common, by label; None without at least two environments."""
     labels = {environment.name: _finished_labels(environment) for environment in environments}
     ranked = Counter(filter(None, labels.values())).most_common(1)
     common = ranked[0][0] if ranked else frozenset()
@@ -72,15 +71,15 @@ def compare_across(environments: Sequence[Environment], rng: np.random.Generator
     if not common or len(together) < 2:
         return None
     by_label = [{group.label: group.final_scores for group in environment.groups} for environment in together]
-    scores: dict[str, Scores] = {label: [own[label] for own in by_label] for label in by_label[0] if label in common}
+    scores: dict[str, Scores] = {label: [each[label] for each in by_label] for label in by_label[0] if label in common}
     others = [environment.name for environment in environments if environment not in together]
-    notes = [f"Other groups were run in {', '.join(others)}: not part of this."] if others else []
-    normalised, more = _normalised(together, scores)
+    notes = [f"Excluded because they have other groups: {', '.join(others)}."] if others else []
+    normalised, more_notes = _normalised(together, scores)
     means = {label: estimate_iqm(strata, rng) for label, strata in normalised.items()}
     scope, unit = f"{len(together)} environments together", "human-normalised" if means else ""
     counts = _counts(normalised or scores)
     improvements = _improvements(scores, rng)
-    return Comparison(scope, unit, means, counts, improvements, [*notes, *more], is_common=True)
+    return Comparison(scope, unit, means, counts, improvements, [*notes, *more_notes], is_common=True)
 
 
 def _finished_labels(environment: Environment) -> frozenset[str]:
@@ -90,19 +89,19 @@ def _finished_labels(environment: Environment) -> frozenset[str]:
 def _normalised(
     environments: Sequence[Environment], scores: Mapping[str, Scores]
 ) -> tuple[dict[str, Scores], list[str]]:
-    """Human-normalised scores of the environments that have a reference; empty if fewer than two have one."""
+    """Return human-normalised scores of the environments that have a reference; empty if fewer than two have one."""
     references = [REFERENCES.get(game_of(environment.env_name)) for environment in environments]
-    without = [environment.name for environment, known in zip(environments, references, strict=True) if not known]
+    without = [env.name for env, reference in zip(environments, references, strict=True) if not reference]
     notes = [f"No published human score: {', '.join(without)}."] if without else []
     if len(environments) - len(without) < 2:
-        words = "Without a common scale there is no mean over environments; the probability of improvement needs none."
-        return {}, [*notes, words]
+        note = "Without a common scale there is no mean over environments; the probability of improvement needs none."
+        return {}, [*notes, note]
     normalised: dict[str, Scores] = {
         label: [human_normalised(stratum, known) for stratum, known in zip(strata, references, strict=True) if known]
         for label, strata in scores.items()
     }
     if without:
-        notes = [f"{notes[0]} Left out of the interquartile means, part of the probabilities of improvement."]
+        notes = [f"{notes[0]} Excluded from the interquartile means, included in the probabilities of improvement."]
     return normalised, notes
 
 
@@ -112,53 +111,58 @@ def _counts(scores: Mapping[str, Scores]) -> dict[str, int]:
 
 def _improvements(scores: Mapping[str, Scores], rng: np.random.Generator) -> list[Improvement]:
     return [
-        Improvement(x, y, estimate_improvement(scores[x], scores[y], rng), _least(scores[x], scores[y]))
+        Improvement(x, y, estimate_improvement(scores[x], scores[y], rng), _fewest_seeds(scores[x], scores[y]))
         for x, y in combinations(scores, 2)
     ]
 
 
-def _least(*groups: Scores) -> int:
+def _fewest_seeds(*groups: Scores) -> int:
     return min(len(stratum) for strata in groups for stratum in strata)
 
 
 def figures(comparison: Comparison) -> list[str]:
-    """The interquartile mean of each group in words."""
+    """Describe the interquartile mean of each group, one sentence per group."""
     return [_figure(label, estimate, comparison.seeds[label]) for label, estimate in comparison.means.items()]
 
 
 def conclusions(comparison: Comparison) -> list[str]:
-    """In plain words what the seeds show, and what they do not."""
+    """State which differences between groups are significant, which are not, and which cannot be judged."""
     pairs = comparison.improvements
     enough = [pair for pair in pairs if pair.seeds >= ENOUGH_SEEDS]
-    shown = [pair for pair in enough if pair.better]
-    sentences = [_shown(pair) for pair in shown] if len(pairs) <= _FEW_PAIRS else _shown_by_group(shown)
+    significant = [pair for pair in enough if pair.better]
+    few = len(pairs) <= _FEW_PAIRS
+    sentences = [_difference(pair) for pair in significant] if few else _differences_by_group(significant)
     if len(enough) < len(pairs):
-        which = "Nothing is" if not enough else f"{counted(len(pairs) - len(enough), 'pair')} of groups not"
-        sentences.append(f"{which} ranked with fewer than {ENOUGH_SEEDS} finished seeds in each group.")
-    if len(enough) > len(shown):
-        apart = "; ".join(f"{pair.x} and {pair.y}" for pair in enough if not pair.better)
-        sentences.append(f"These seeds do not tell apart: {apart}.")
-    if shown and len(pairs) > _FEW_PAIRS:
-        sentences.append(f"Of {len(pairs)} comparisons at 95%, about one in twenty would come out by chance alone.")
+        skipped = "No pair" if not enough else counted(len(pairs) - len(enough), "pair")
+        verb = "is ranked" if not enough else "not ranked"
+        sentences.append(f"{skipped} {verb}: ranking needs {ENOUGH_SEEDS} finished seeds in each group.")
+    if len(enough) > len(significant):
+        undecided = "; ".join(f"{pair.x} vs {pair.y}" for pair in enough if not pair.better)
+        sentences.append(f"No significant difference: {undecided}.")
+    if significant and not few:
+        sentences.append(f"Of {len(pairs)} comparisons at 95%, about one in twenty is significant by chance alone.")
     return sentences
 
 
 def _figure(label: str, estimate: Estimate, seeds: int) -> str:
-    spread = f"95% interval {interval(estimate)}" if estimate.has_interval else "too few for an interval"
-    return f"{label}: {plain(estimate.value)} (IQM of {counted(seeds, 'run')}, {spread})"
+    precision = (
+        f"95% interval {interval(estimate.low, estimate.high)}" if estimate.has_interval else "too few for an interval"
+    )
+    return f"{label}: {number(estimate.value)} (IQM of {counted(seeds, 'run')}, {precision})"
 
 
-def _shown(pair: Improvement) -> str:
+def _difference(pair: Improvement) -> str:
     worse = pair.y if pair.better == pair.x else pair.x
     value, low, high = pair.estimate
     estimate = pair.estimate if pair.better == pair.x else Estimate(1 - value, 1 - high, 1 - low)
-    how_sure = f"probability of improvement {estimate.value:.2f}, 95% interval {interval(estimate, probability)}"
-    return f"{pair.better} scored higher than {worse} ({how_sure})."
+    range_ = interval(estimate.low, estimate.high, probability)
+    statistic = f"probability of improvement {probability(estimate.value)}, 95% interval {range_}"
+    return f"{pair.better} scored higher than {worse} ({statistic})."
 
 
-def _shown_by_group(shown: Sequence[Improvement]) -> list[str]:
-    beaten: dict[str, list[str]] = {}
-    for pair in shown:
+def _differences_by_group(significant: Sequence[Improvement]) -> list[str]:
+    worse_groups: dict[str, list[str]] = {}
+    for pair in significant:
         if pair.better:
-            beaten.setdefault(pair.better, []).append(pair.y if pair.better == pair.x else pair.x)
-    return [f"{better} scored higher than {', '.join(worse)}." for better, worse in beaten.items()]
+            worse_groups.setdefault(pair.better, []).append(pair.y if pair.better == pair.x else pair.x)
+    return [f"{better} scored higher than {', '.join(worse)}." for better, worse in worse_groups.items()]

@@ -1,4 +1,4 @@
-"""What each picture of the report shows. What is drawn was computed by others; nothing is computed or read here."""
+"""Draw the pictures of the report from computed statistics. Nothing is computed or read here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
 
+from dpsr_apex.formatting import interval, number, probability
+from dpsr_apex.live.curve import Points
 from dpsr_apex.report.comparison import EVEN, Comparison
 from dpsr_apex.report.curves import Curve, Deciles
-from dpsr_apex.report.numbers import interval, plain, probability
 from dpsr_apex.report.pictures import (
     Picture,
     count_transitions,
@@ -24,18 +25,17 @@ from dpsr_apex.report.pictures import (
 )
 from dpsr_apex.report.statistics import Estimate
 from dpsr_apex.report.style import INK, Style
-from dpsr_apex.run.series import Points
 
-FEW_LINES = 20  # up to so many seeds of all groups together are drawn one by one
-MOST_PAIRS = 15
-_FEW_POINTS = 25  # up to so many are marked one by one
-_LOWEST_PRIORITY = 1e-6  # what is below is drawn there, on a logarithmic scale
+MAX_SEED_LINES = 20  # single seeds are drawn only up to this number over all groups
+MAX_PAIRS = 15
+_MAX_MARKERS = 25  # points are marked only up to this number
+_MIN_PRIORITY = 1e-6  # smaller values are clipped, because the axis is logarithmic
 
 Styles = Mapping[str, Style]
 
 
 class ReplayView(NamedTuple):
-    """One group's replay over time; what its rows do not tell is None or empty."""
+    """Ages and priorities in one group's replay over t; None or empty if not logged."""
 
     label: str
     ages: Deciles | None
@@ -47,14 +47,14 @@ class ReplayView(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing at all to draw."""
+        """Whether there is nothing to draw."""
         return not (len(self.mean_age[0]) or len(self.mean_priority[0]) or self.ages or self.priorities)
 
 
-def draw_curves(name: str, environment: str, what: str, curves: Mapping[str, Curve], styles: Styles) -> Picture:
-    """Interquartile means over transitions with their bands, and single seeds behind them where they are few."""
-    most_seeds = max(len(curve.seeds) for curve in curves.values())
-    has_seeds = most_seeds > 1 and sum(len(curve.seeds) for curve in curves.values()) <= FEW_LINES
+def draw_curves(name: str, environment: str, title: str, curves: Mapping[str, Curve], styles: Styles) -> Picture:
+    """Draw interquartile means over transitions with their bands, and single seeds behind them if they are few."""
+    max_seeds = max(len(curve.seeds) for curve in curves.values())
+    has_seeds = max_seeds > 1 and sum(len(curve.seeds) for curve in curves.values()) <= MAX_SEED_LINES
     with drawing(3.5) as figure:
         axes = figure.subplots()
         tidy(axes)
@@ -63,18 +63,18 @@ def draw_curves(name: str, environment: str, what: str, curves: Mapping[str, Cur
                 _draw_seeds(axes, curve, styles[label])
             _draw_curve(axes, label, curve, styles[label])
         count_transitions(axes)
-        axes.set_ylabel("points a game")
+        axes.set_ylabel("score per episode")
         legend_below(figure, axes)
-    ends = ", ".join(f"{label} {plain(_last_known(curve.band.middle))}" for label, curve in curves.items())
+    ends = ", ".join(f"{label} {number(_last_finite(curve.band.middle))}" for label, curve in curves.items())
     caption = (
-        f"{what}: interquartile mean over seeds with its 95% interval." if most_seeds > 1 else f"{what}, one seed."
+        f"{title}: interquartile mean over seeds with its 95% interval." if max_seeds > 1 else f"{title}, one seed."
     )
     caption += " Thin lines are single seeds." if has_seeds else ""
-    return Picture(name, figure, caption, f"{what} in {environment} over transitions. At the end: {ends}.")
+    return Picture(name, figure, caption, f"{title} in {environment} over transitions. At the end: {ends}.")
 
 
 def draw_means(name: str, comparison: Comparison, styles: Styles) -> Picture:
-    """The interquartile mean of each group with its interval."""
+    """Draw the interquartile mean of each group with its interval."""
     names = [wrapped(label, f"(n = {comparison.seeds[label]})") for label in comparison.means]
     with drawing(rows_height(names)) as figure:
         axes = figure.subplots()
@@ -82,14 +82,14 @@ def draw_means(name: str, comparison: Comparison, styles: Styles) -> Picture:
             _draw_interval(axes, row, estimate, styles[label])
         name_rows(axes, names)
         axes.set_xlabel(f"interquartile mean, {comparison.unit}")
-    said = "; ".join(_said(label, estimate) for label, estimate in comparison.means.items())
+    values = "; ".join(_estimate_text(label, estimate) for label, estimate in comparison.means.items())
     caption = "Interquartile mean of the final evaluations of finished seeds, with its 95% bootstrap interval."
-    return Picture(name, figure, caption, f"Interquartile means, {comparison.scope}: {said}.")
+    return Picture(name, figure, caption, f"Interquartile means, {comparison.scope}: {values}.")
 
 
 def draw_improvements(name: str, comparison: Comparison, styles: Styles) -> Picture:
-    """How likely a run of one group scores higher than one of another."""
-    shown = comparison.improvements[:MOST_PAIRS]
+    """Draw the probability that a run of one group scores higher than one of another, for each pair."""
+    shown = comparison.improvements[:MAX_PAIRS]
     names = [wrapped(pair.x, f"> {pair.y}") for pair in shown]
     with drawing(rows_height(names)) as figure:
         axes = figure.subplots()
@@ -99,40 +99,40 @@ def draw_improvements(name: str, comparison: Comparison, styles: Styles) -> Pict
         name_rows(axes, names)
         axes.set_xlim(-0.04, 1.04)
         axes.set_xlabel("probability of improvement")
-    said = "; ".join(_said(f"{pair.x} over {pair.y}", pair.estimate, probability) for pair in shown)
-    caption = "How likely a seed of the first scores higher than one of the second; one half (dashed) is no difference."
-    if len(comparison.improvements) > MOST_PAIRS:
-        caption += f" The first {MOST_PAIRS} of {len(comparison.improvements)} pairs; all are in statistics.csv."
-    return Picture(name, figure, caption, f"Probability of improvement, {comparison.scope}: {said}.")
+    values = "; ".join(_estimate_text(f"{pair.x} over {pair.y}", pair.estimate, probability) for pair in shown)
+    caption = "Probability that a seed of the first scores higher than one of the second; 0.5 (dashed): no difference."
+    if len(comparison.improvements) > MAX_PAIRS:
+        caption += f" The first {MAX_PAIRS} of {len(comparison.improvements)} pairs; all are in statistics.csv."
+    return Picture(name, figure, caption, f"Probability of improvement, {comparison.scope}: {values}.")
 
 
 def draw_replay(
-    name: str, view: ReplayView, style: Style, greatest_age: float, priorities: tuple[float, float]
+    name: str, view: ReplayView, style: Style, max_age: float, priority_limits: tuple[float, float]
 ) -> Picture:
-    """Deciles of ages and priorities, on scales that all groups of an environment share."""
+    """Draw deciles of ages and priorities, with axis limits that all groups of an environment share."""
     with drawing(2.5) as figure:
         left, right = figure.subplots(1, 2)
         for axes, title in ((left, "age, transitions"), (right, "priority")):
             tidy(axes)
             axes.set_title(title)
         _draw_deciles(left, view.ages, view.mean_age, view.replaced_age, style.colour)
-        left.set_ylim(0, greatest_age)
+        left.set_ylim(0, max_age)
         left.yaxis.set_major_formatter(EngFormatter(sep=""))
         _draw_deciles(right, view.priorities, view.mean_priority, view.replaced_priority, style.colour)
         right.set_yscale("log")
-        right.set_ylim(*priorities)
+        right.set_ylim(*priority_limits)
         right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         right.yaxis.set_minor_formatter(NullFormatter())
         count_transitions(left, ticks=3)
         count_transitions(right, ticks=3)
         legend_below(figure, left)
-    said = f"at the end the mean age is {plain(_last_known(view.mean_age[1]))} transitions"
-    said += f" and the mean priority {plain(_last_known(view.mean_priority[1]))}"
-    return Picture(name, figure, view.label, f"Ages and priorities in the replay of {view.label} over time: {said}.")
+    ends = f"at the end the mean age is {number(_last_finite(view.mean_age[1]))} transitions"
+    ends += f" and the mean priority {number(_last_finite(view.mean_priority[1]))}"
+    return Picture(name, figure, view.label, f"Ages and priorities in the replay of {view.label} over time: {ends}.")
 
 
 def draw_gains(name: str, environment: str, gains: Mapping[str, Points], styles: Styles) -> Picture:
-    """What a recycled transition gains over the one whose place it takes."""
+    """Draw the mean gain of recycled transitions over the ones that they replace."""
     with drawing(3.2) as figure:
         axes = figure.subplots()
         tidy(axes)
@@ -143,9 +143,10 @@ def draw_gains(name: str, environment: str, gains: Mapping[str, Points], styles:
         count_transitions(axes)
         axes.set_ylabel("mean gain in priority")
         legend_below(figure, axes)
-    ends = ", ".join(f"{label} {plain(_last_known(values))}" for label, (_, values) in gains.items())
+    ends = ", ".join(f"{label} {number(_last_finite(values))}" for label, (_, values) in gains.items())
     caption = (
-        "Gain of a recycled transition: its own |TD error| less the priority of what it replaced, mean over seeds."
+        "Gain of a recycled transition: its |TD error| minus the priority of the transition that it replaced, "
+        "mean over seeds."
     )
     return Picture(name, figure, caption, f"Mean gain of a recycled transition in {environment}; at the end: {ends}.")
 
@@ -158,7 +159,7 @@ def _draw_seeds(axes: Axes, curve: Curve, style: Style) -> None:
 def _draw_curve(axes: Axes, label: str, curve: Curve, style: Style) -> None:
     band = curve.band
     axes.fill_between(curve.grid, band.low, band.high, color=style.colour, alpha=0.16, linewidth=0)
-    marker = style.marker if len(curve.grid) <= _FEW_POINTS else None
+    marker = style.marker if len(curve.grid) <= _MAX_MARKERS else None
     axes.plot(
         curve.grid, band.middle, color=style.colour, linestyle=style.line, linewidth=2, marker=marker, label=label,
         markersize=4,
@@ -175,22 +176,26 @@ def _draw_interval(axes: Axes, row: int, estimate: Estimate, style: Style) -> No
 
 def _draw_deciles(axes: Axes, deciles: Deciles | None, mean: Points, replaced: Points, colour: str) -> None:
     if deciles:
-        floored = np.maximum(deciles.values, _LOWEST_PRIORITY)
+        clipped = np.maximum(deciles.values, _MIN_PRIORITY)
         for outer in range(5):
-            low, high = floored[:, outer], floored[:, -1 - outer]
+            low, high = clipped[:, outer], clipped[:, -1 - outer]
             axes.fill_between(deciles.t, low, high, color=colour, alpha=0.13, linewidth=0)
-        axes.plot(deciles.t, floored[:, 5], color=colour, linewidth=1.6, label="median")
+        axes.plot(deciles.t, clipped[:, 5], color=colour, linewidth=1.6, label="median")
     else:
         axes.plot(*mean, color=colour, linewidth=1.6, label="mean")
     if len(replaced[0]):
-        axes.plot(*replaced, color=INK, linewidth=1.1, linestyle=(0, (3, 2)), label="mean of the replaced")
+        axes.plot(*replaced, color=INK, linewidth=1.1, linestyle=(0, (3, 2)), label="mean of replaced")
 
 
-def _last_known(values: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    known = [float(value) for value in values if np.isfinite(value)]
-    return known[-1] if known else None
+def _last_finite(values: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    finite = [float(value) for value in values if np.isfinite(value)]
+    return finite[-1] if finite else None
 
 
-def _said(label: str, estimate: Estimate, shown: Callable[[float | None], str] = plain) -> str:
-    known = f"95% interval {interval(estimate, shown)}" if estimate.has_interval else "too few seeds for an interval"
-    return f"{label} {shown(estimate.value)}, {known}"
+def _estimate_text(label: str, estimate: Estimate, text: Callable[[float | None], str] = number) -> str:
+    precision = (
+        f"95% interval {interval(estimate.low, estimate.high, text)}"
+        if estimate.has_interval
+        else "too few seeds for an interval"
+    )
+    return f"{label} {text(estimate.value)}, {precision}"

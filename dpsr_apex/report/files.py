@@ -1,11 +1,12 @@
-"""The CSV files beside the page: what the pictures and tables are made of, in full precision.
+"""The CSV files beside the page: the data of the pictures and tables, in full precision.
 
-It also knows all names of files that a report writes, so that one made again leaves nothing behind of the one before.
+The names of all files of a report are listed here, so that a new report can remove those of the previous one.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from dpsr_apex.files import Row, write_atomically
 from dpsr_apex.report.comparison import Comparison
 from dpsr_apex.report.curves import DECILES
 from dpsr_apex.report.groups import Environment, Group
 from dpsr_apex.report.page import MARK
-from dpsr_apex.report.records import Row, RunRecord
+from dpsr_apex.report.records import RunRecord
 from dpsr_apex.report.success import Outcome
 from dpsr_apex.report.tables import Table, recycling_totals, throughput_of
 
@@ -48,7 +50,7 @@ _WRITTEN = re.compile(
 
 
 def remove_former(folder: Path) -> None:
-    """Remove the pictures and CSV files of the report that is in this folder; nothing where there is none."""
+    """Remove the pictures and CSV files of an earlier report in this folder."""
     page = folder / "index.html"
     if page.is_file() and MARK.encode() in page.read_bytes():
         for path in folder.iterdir():
@@ -63,7 +65,7 @@ def write_csvs(
     differences: Table | None,
     outcomes: Sequence[Outcome],
 ) -> list[Path]:
-    """Write all of them but those of which there is nothing to say; gives their paths."""
+    """Write all files that have content, and return their paths."""
     groups = [group for environment in environments for group in environment.groups]
     files: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
         "curves.csv": (_CURVES, _curves(groups)),
@@ -81,15 +83,16 @@ def write_csvs(
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows([_harmless(cell) for cell in row] for row in rows)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows([_harmless(cell) for cell in row] for row in rows)
+    write_atomically(path, text.getvalue())
     return path
 
 
 def _harmless(cell: Any) -> Any:
-    """A spreadsheet takes text that begins with one of these for a formula."""
+    """Return the cell, with a quote before text that a spreadsheet would interpret as a formula."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 

@@ -1,6 +1,6 @@
-"""Which runs are replications of each other: grouped by environment, and within it by all settings but the seed.
+"""Group runs by environment, and within it by all settings except the seed.
 
-Only sorting and naming here; nothing is computed from what the runs achieved.
+Grouping and labelling only; no results are computed here.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsr_apex.config import settings
-from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.methods import METHODS
 from dpsr_apex.report.records import RunRecord
+from dpsr_apex.schedules import Schedule, constant
 
 SEED: Final = "run.seed"
 METHOD: Final = "replay.method"
-METHODS: Final = ("dpsr", "double", "per", "per_rank", "uniform")  # in the order in which they are listed
 
-# The paper's symbols, where a setting has one; for all others the last word of the key serves.
+# The paper's symbols for settings; other settings are labelled with the last part of their key.
 SYMBOLS: Final = {
     "replay.capacity": "N",
     "replay.sampling_exponent": "α",
@@ -42,18 +42,18 @@ SYMBOLS: Final = {
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but the seed; `label` tells them from the others in their environment."""
+    """Runs that differ only in the seed; `label` is unique within the environment."""
 
     environment: str
     label: str
     method: str
     settings: dict[str, str]  # as text, by dotted key, without the seed
     runs: Sequence[RunRecord]
-    copies: Sequence[RunRecord]  # of one of the runs, step by step: they replicate nothing
+    copies: Sequence[RunRecord]  # identical to one of the runs step by step, hence not replications
 
     @property
     def final_scores(self) -> NDArray[np.float64]:
-        """One score for each finished run."""
+        """The final score of each finished run."""
         return np.array([run.final_score for run in self.runs if run.final_score is not None], dtype=np.float64)
 
     @property
@@ -64,7 +64,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Environment:
-    """All groups of one environment; `env_name` is the one of the config."""
+    """All groups of one environment; `name` includes its arguments, `env_name` is the setting env.name."""
 
     name: str
     env_name: str
@@ -72,7 +72,7 @@ class Environment:
 
 
 def group_runs(records: Iterable[RunRecord]) -> list[Environment]:
-    """The runs by environment and group, in a lasting order."""
+    """Group runs by environment and settings, in a deterministic order."""
     by_environment: dict[str, dict[str, list[RunRecord]]] = {}
     for record in records:
         texts = _texts(record)
@@ -82,12 +82,12 @@ def group_runs(records: Iterable[RunRecord]) -> list[Environment]:
 
 
 def differing_keys(groups: Sequence[Group]) -> list[str]:
-    """The settings in which these groups are not all alike, in the config's order."""
+    """Return the keys of the settings in which these groups differ, in the order of the config."""
     return _differing([group.settings for group in groups])
 
 
 def show_setting(value: Any) -> str:
-    """A setting for a person to read."""
+    """Format the value of a setting for people to read."""
     if isinstance(value, Schedule):
         if value == constant(value.start):
             return _exact(value.start)
@@ -105,7 +105,7 @@ def show_setting(value: Any) -> str:
 
 
 def _exact(number: float) -> str:
-    """As short as possible, and different for numbers that are."""
+    """Format a number as short as possible without losing precision."""
     short = f"{number:g}"
     return short if float(short) == number else repr(number)
 
@@ -121,26 +121,26 @@ def _environment_name(record: RunRecord) -> str:
 
 def _environment(name: str, groups: Sequence[Sequence[RunRecord]]) -> Environment:
     all_texts = [_texts(runs[0]) for runs in groups]
-    made = []
+    labelled = []
     for runs, texts in zip(groups, all_texts, strict=True):
-        rivals = [other for other in all_texts if other[METHOD] == texts[METHOD]]
-        made.append(_group(name, runs, texts, _differing(rivals)))
-    made.sort(key=lambda group: (METHODS.index(group.method), group.label))
-    return Environment(name, groups[0][0].config.env.name, made)
+        same_method = [other for other in all_texts if other[METHOD] == texts[METHOD]]
+        labelled.append(_group(name, runs, texts, _differing(same_method)))
+    labelled.sort(key=lambda group: (list(METHODS).index(group.method), group.label))
+    return Environment(name, groups[0][0].config.env.name, labelled)
 
 
-def _group(environment: str, runs: Sequence[RunRecord], texts: dict[str, str], told_by: Sequence[str]) -> Group:
+def _group(environment: str, runs: Sequence[RunRecord], texts: dict[str, str], label_keys: Sequence[str]) -> Group:
     method = texts[METHOD]
-    details = ", ".join(f"{SYMBOLS.get(key, key.split('.')[1])} {texts[key]}" for key in told_by)
+    details = ", ".join(f"{SYMBOLS.get(key, key.split('.')[1])} {texts[key]}" for key in label_keys)
     label = f"{method} · {details}" if details else method
     originals: dict[str, RunRecord] = {}
     ordered = sorted(runs, key=lambda run: (run.config.run.seed, str(run.path)))
-    copies = [run for run in ordered if originals.setdefault(_course(run), run) is not run]
+    copies = [run for run in ordered if originals.setdefault(_history(run), run) is not run]
     return Group(environment, label, method, texts, list(originals.values()), copies)
 
 
-def _course(run: RunRecord) -> str:
-    """What a run did, but for the clock on the wall: equal for two runs of one seed in a single process."""
+def _history(run: RunRecord) -> str:
+    """Return the run's returns and scores as text: equal for two single-process runs with the same seed."""
     if not run.rows and not run.scores:
         return str(run.path)
     returns = [(row["t"], row.get("return_mean")) for row in run.rows]

@@ -1,6 +1,6 @@
-"""The page itself: HTML that needs nothing but itself. It writes words and pictures, and computes nothing.
+"""Render the report as one self-contained HTML page.
 
-Whatever comes from a run or a path is text and is escaped: a run directory may have been made by anybody.
+All text from runs and paths is escaped, because a run directory may come from an untrusted source.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from dpsr_apex.report.chapters import Chapter, Section
 from dpsr_apex.report.pictures import Picture
 from dpsr_apex.report.tables import Table
 
-MARK = '<meta name="generator" content="dpsr-apex report">'  # by which a page is known to be one of these
+MARK = '<meta name="generator" content="dpsr-apex report">'  # identifies a page as a report
 _CSS = Path(__file__).with_name("page.css")
 
 _READING = (
-    "The interquartile mean (IQM) is the mean of the middle half of the scores: it is moved less by a single odd seed "
-    "than the mean, and uses more of the scores than the median. With fewer than four scores it is the mean.",
-    "Intervals are 95% bootstrap intervals: seeds are drawn again, within each environment, 5,000 times for a figure "
-    "and 1,000 times for a curve. With few seeds they are too narrow, and with one there is none.",
+    "The interquartile mean (IQM) is the mean of the middle half of the scores: it is less sensitive to outliers than "
+    "the mean, and uses more of the scores than the median. With fewer than four scores it is the mean.",
+    "Intervals are 95% bootstrap intervals: seeds are resampled within each environment, 5,000 times for a single "
+    "number and 1,000 times for a curve. With few seeds they are too narrow, and with one seed there is none.",
     "The probability of improvement is the share of pairs of seeds, one of each group, in which the first scores "
-    "higher; a tie counts one half. Over several environments it is the mean of theirs. An interval from 1 to 1 says "
-    "that every seed of the one scored higher than every seed of the other, and not that the next seed will.",
-    "Only finished runs count in final figures. A run that failed or is still going on is in the curves as far as it "
-    "came; where it ends, the curve goes on with the seeds that remain.",
+    "higher; a tie counts one half. Over several environments it is the mean of theirs. An interval from 1 to 1 means "
+    "that every seed of one group scored higher than every seed of the other, not that the next seed will.",
+    "Final scores are those of finished runs only. The curves include failed and unfinished runs up to their last "
+    "point, and continue with the remaining seeds.",
 )
 
 
-_OF_WORDS = ("state", "how far", "group", "environment", "why")
+_TEXT_COLUMNS = ("state", "progress", "group", "environment", "reason")
 _LEFT = ' class="text"'
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run in the list of runs: where it is as seen from the page, and what is said about it."""
+    """One row in the list of runs."""
 
-    href: str  # relative
+    href: str  # relative to the page
     shown: str
     cells: Sequence[str]  # environment, group, seed, state, note, last evaluation
 
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page says."""
+    """The content of the page."""
 
     title: str
-    summary: Sequence[tuple[str, Sequence[str]]]  # a heading, or "", and sentences
+    summary: Sequence[tuple[str, Sequence[str]]]  # headings (may be "") and sentences
     facts: Mapping[str, str]
-    made: str  # when, and with what
+    made: str  # date and versions
     chapters: Sequence[Chapter]
-    drawn: Mapping[str, str]  # every picture of the chapters as SVG, by its name
+    drawn: Mapping[str, str]  # every picture of the chapters as SVG, by name
     differences: Table | None
     runs: Sequence[RunLine]
     unreadable: Sequence[tuple[str, str]]  # path and reason
@@ -63,7 +63,7 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The whole page as HTML."""
+    """Return the page as HTML."""
     chapters = [(f"chapter{number}", chapter) for number, chapter in enumerate(page.chapters)]
     links = [*((name, chapter.title) for name, chapter in chapters), ("settings", "Settings"), ("runs", "Runs")]
     body = [
@@ -90,17 +90,17 @@ def _document(title: str, body: str) -> str:
 
 def _header(page: Page, links: Sequence[tuple[str, str]]) -> str:
     facts = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in page.facts.items())
-    said = "".join(_said(heading, sentences) for heading, sentences in page.summary)
+    summary = "".join(_summary_part(heading, sentences) for heading, sentences in page.summary)
     contents = "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title in links)
     return (
         f"<header>\n<h1>{escape(page.title)}</h1>\n"
-        f'<section class="summary" aria-label="Summary">{said}</section>\n'
+        f'<section class="summary" aria-label="Summary">{summary}</section>\n'
         f'<dl class="facts">{facts}</dl>\n'
         f'<nav aria-label="Contents"><ul>{contents}</ul></nav>\n</header>'
     )
 
 
-def _said(heading: str, sentences: Sequence[str]) -> str:
+def _summary_part(heading: str, sentences: Sequence[str]) -> str:
     if not heading:
         return "".join(_paragraphs(sentences))
     items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
@@ -143,35 +143,35 @@ def _row(cells: Sequence[str]) -> str:
 
 def _scrolling(caption: str, columns: Iterable[str], rows: Sequence[str]) -> str:
     heads = "".join(
-        f'<th scope="col"{_LEFT if column in _OF_WORDS else ""}>{_breakable(column)}</th>' for column in columns
+        f'<th scope="col"{_LEFT if column in _TEXT_COLUMNS else ""}>{_breakable(column)}</th>' for column in columns
     )
-    # Seen above the box, where it does not scroll away with the table; heard as the table's own.
+    # The visible caption is outside the scrolling box; the table's own caption is for screen readers only.
     return (
         f'<div class="box"><p class="caption" aria-hidden="true">{escape(caption)}</p>'
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f'<caption class="heard">{escape(caption)}</caption><thead><tr>{heads}</tr></thead>'
+        f'<caption class="screen-reader">{escape(caption)}</caption><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div></div>"
     )
 
 
 def _breakable(column: str) -> str:
-    """A heading that may be broken within a setting's name, such as `replay.recycle_period`."""
+    """Escape a column heading and allow line breaks in names of settings, such as `replay.recycle_period`."""
     return re.sub("([._])", r"\1<wbr>", escape(column))
 
 
 def _settings(differences: Table | None) -> str:
-    same = "<p>All runs have the same settings but for the seed.</p>"
+    same = "<p>All runs have the same settings except the seed.</p>"
     return f'<section id="settings">\n<h2>Settings</h2>\n{_table(differences) if differences else same}\n</section>'
 
 
 def _runs(page: Page) -> str:
-    columns = ("run", "state", "how far", "last evaluation", "seed", "group", "environment")
+    columns = ("run", "state", "progress", "last evaluation", "seed", "group", "environment")
     parts = ['<section id="runs">', "<h2>Runs</h2>"]
     if page.runs:
-        parts.append(_scrolling("Every run and how far it came", columns, [_run_row(run) for run in page.runs]))
+        parts.append(_scrolling("All runs and their progress", columns, [_run_row(run) for run in page.runs]))
     if page.unreadable:
         reasons = [_row([path, reason]).replace("<td>", '<td class="note">') for path, reason in page.unreadable]
-        parts.append(_scrolling("Could not be read, and are in nothing above", ("run", "why"), reasons))
+        parts.append(_scrolling("Unreadable runs, not included above", ("run", "reason"), reasons))
     return "\n".join([*parts, "</section>"])
 
 
@@ -187,7 +187,7 @@ def _run_row(run: RunLine) -> str:
 def _reading(files: Sequence[str], made: str) -> str:
     links = ", ".join(f'<a href="{escape(quote(name))}">{escape(name)}</a>' for name in files)
     parts = ['<section id="reading">', "<h2>How to read this</h2>", *_paragraphs(_READING)]
-    parts.append(f"<p>The same as files, beside this page: {links}; every picture is there as PNG.</p>")
+    parts.append(f"<p>Data files in the folder of this page: {links}; every picture is also there as PNG.</p>")
     return "\n".join([*parts, f'<p class="soft">{escape(made)}</p>', "</section>"])
 
 

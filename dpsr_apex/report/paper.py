@@ -1,15 +1,18 @@
-"""What the paper reports: the scores of its Table 1 and Table 4, as printed. Nothing here is measured by us.
+"""The scores in the paper's Tables 1 and 4, as printed.
 
-Each is a single figure for a game, method and parameter set; the paper gives no number of seeds and no spread.
+Each is a single number for a game, method and parameter set; the paper reports neither the number of seeds nor a
+variance.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from dpsr_apex.methods import METHODS
+
 
 class PaperScores(NamedTuple):
-    """One game's row of both tables: `dpsr_best` is of Table 1 alone, `dpsr0` to `dpsr4` of Table 4 alone."""
+    """One game's row of both tables: `dpsr_best` is only in Table 1, `dpsr0` to `dpsr4` only in Table 4."""
 
     original: float
     prioritized: float
@@ -21,9 +24,18 @@ class PaperScores(NamedTuple):
     dpsr4: float
 
 
-COLUMNS: Final = ("Original", "Prioritized", "DPSR best", "DPSR0", "DPSR1", "DPSR2", "DPSR3", "DPSR4")
+COLUMNS: Final = (
+    METHODS["uniform"].paper,
+    METHODS["per"].paper,
+    "DPSR best",
+    "DPSR0",
+    "DPSR1",
+    "DPSR2",
+    "DPSR3",
+    "DPSR4",
+)
 
-# gamma, C_c, F_r, C_r of the sets of Table 4.
+# gamma, C_c, F_r, C_r of the parameter sets in Table 4.
 PARAMETER_SETS: Final = {
     "DPSR0": (0.6, 128, 20_000, 8),
     "DPSR1": (0.1, 128, 10_000, 16),

@@ -1,7 +1,7 @@
-"""A picture of the report: a matplotlib figure without pyplot, as SVG for the page and as PNG beside it.
+"""Pictures of the report: matplotlib figures without pyplot, as SVG for the page and as PNG files.
 
-Every picture is drawn for the width of a phone's screen, so that its words stay legible there, and has a text that
-says what is to be seen for those who do not see it.
+Every picture is drawn at the width of a phone's screen, so that its text is legible there, and has an alternative text
+for screen readers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from dpsr_apex.report.style import DARK_GRID, DARK_INK, GRID, INK
 
 _WIDTH = 4.6  # inches
-_NAME = 22  # characters in a line of a row's name
-_DRAWING: Any = {
+_LABEL_WIDTH = 22  # characters per line of a row's label
+_RC_PARAMS: Any = {
     "font.size": 10,
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -34,11 +34,11 @@ _DRAWING: Any = {
     "ytick.color": INK,
     "grid.color": GRID,
     "legend.fontsize": 9,
-    "text.parse_math": False,  # a name with dollars in it is a name
+    "text.parse_math": False,  # dollar signs in names are not formulas
     "svg.fonttype": "path",
-    "svg.hashsalt": "dpsr_apex",  # the same names inside every time, so that equal reports are equal files
+    "svg.hashsalt": "dpsr_apex",  # deterministic ids, so that equal reports are equal files
 }
-_SCREEN = (
+_COLOUR_STYLE = (
     f"<style>:root{{--ink:{INK};--grid:{GRID}}}"
     f"@media screen and (prefers-color-scheme:dark){{:root{{--ink:{DARK_INK};--grid:{DARK_GRID}}}}}</style>"
 )
@@ -50,7 +50,7 @@ _DECIMALS = re.compile(r"(\.\d\d)\d+")
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its file name (without ending), what is written below it, and what is said in its place."""
+    """A figure with its file name (without suffix), its caption and its alternative text."""
 
     name: str
     figure: Figure
@@ -58,48 +58,48 @@ class Picture:
     alt: str
 
     def svg(self) -> str:
-        """The picture as SVG on no ground, with ink that follows a dark screen."""
-        drawn = self._save("svg", transparent=True, metadata={"Date": None, "Creator": None}).decode()
-        start = drawn.index("<svg")
-        end = drawn.index(">", start) + 1
-        inked = drawn[end:].replace(INK, "var(--ink)").replace(GRID, "var(--grid)")
-        return drawn[start:end] + _SCREEN + _PATH.sub(_shortened, inked)
+        """Return the picture as SVG with a transparent background and colours that follow light and dark mode."""
+        svg = self._save("svg", transparent=True, metadata={"Date": None, "Creator": None}).decode()
+        start = svg.index("<svg")
+        end = svg.index(">", start) + 1
+        coloured = svg[end:].replace(INK, "var(--ink)").replace(GRID, "var(--grid)")
+        return svg[start:end] + _COLOUR_STYLE + _PATH.sub(_rounded, coloured)
 
     def png(self) -> bytes:
-        """The picture on white, at twice the points of a usual screen."""
+        """Return the picture as PNG on white, at twice the usual screen resolution."""
         return self._save("png", dpi=200)
 
-    def _save(self, kind: str, **options: Any) -> bytes:
+    def _save(self, file_format: str, **options: Any) -> bytes:
         buffer = io.BytesIO()
-        with mpl.rc_context(_DRAWING):
-            self.figure.savefig(buffer, format=kind, **options)
+        with mpl.rc_context(_RC_PARAMS):
+            self.figure.savefig(buffer, format=file_format, **options)
         return buffer.getvalue()
 
 
-def _shortened(path: re.Match[str]) -> str:
-    """A hundredth of a point is finer than any screen."""
+def _rounded(path: re.Match[str]) -> str:
+    """Truncate coordinates to two decimals, which is finer than any screen."""
     return _DECIMALS.sub(r"\1", path[0])
 
 
 @contextmanager
 def drawing(height: float) -> Iterator[Figure]:
-    """A figure of this height in inches, to be drawn inside the block."""
-    with mpl.rc_context(_DRAWING):
+    """Create a figure of this height in inches, to be drawn inside the block."""
+    with mpl.rc_context(_RC_PARAMS):
         figure = Figure(figsize=(_WIDTH, height))
         yield figure
-        # Laid out once, here: an engine that stays would do it again, and draw everything twice, for every file.
+        # Executed once: a layout engine attached to the figure would draw everything twice for every file.
         ConstrainedLayoutEngine().execute(figure)
 
 
 def tidy(axes: Axes) -> None:
-    """A calm ground to draw on."""
+    """Remove the top and right spines and add a light grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(linewidth=0.7)
     axes.set_axisbelow(True)
 
 
 def count_transitions(axes: Axes, ticks: int = 5) -> None:
-    """The axis of transitions, from 0, with about so many ticks."""
+    """Format the x-axis as transitions, from 0, with about `ticks` ticks."""
     axes.set_xlabel("transitions")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(ticks))
@@ -107,7 +107,7 @@ def count_transitions(axes: Axes, ticks: int = 5) -> None:
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
-    """A legend that covers nothing; nothing where there is one line only."""
+    """Add a legend below the axes if there is more than one line."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         columns = 3 if max(map(len, labels)) <= 10 else 2 if max(map(len, labels)) <= 22 else 1
@@ -115,18 +115,18 @@ def legend_below(figure: Figure, axes: Axes) -> None:
 
 
 def wrapped(*parts: str) -> str:
-    """A name in one line if it is short; else each part in lines of its own, to leave room for what is beside it."""
+    """Join the parts of a label in one line if it is short; otherwise wrap each part on its own lines."""
     name = " ".join(parts)
-    return name if len(name) <= _NAME else "\n".join(textwrap.fill(part, _NAME) for part in parts)
+    return name if len(name) <= _LABEL_WIDTH else "\n".join(textwrap.fill(part, _LABEL_WIDTH) for part in parts)
 
 
 def rows_height(names: Sequence[str]) -> float:
-    """The height, in inches, of a figure with these names of rows."""
+    """Return the height in inches of a figure with these row labels."""
     return 0.8 + sum(0.18 + 0.16 * len(name.splitlines()) for name in names)
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """One name a row, from top to bottom."""
+    """Label the rows of a horizontal plot from top to bottom."""
     tidy(axes)
     axes.grid(visible=False, axis="y")
     axes.set_yticks(range(len(names)), names)

@@ -1,13 +1,11 @@
-"""What run directories hold, as records: rows, evaluations, and how each run ended. It reads and never writes.
+"""Read run directories: rows, evaluations, and how each run ended. Nothing is written.
 
-It must take every run directory as it finds it: torn lines, keys of other versions, no rows at all. What cannot be
-read is said by name, and never ends the report of the others.
+Damaged lines, keys of other versions and missing rows are tolerated. A run that cannot be read is listed with the
+reason, and does not prevent the report of the others.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +15,21 @@ import numpy as np
 
 from dpsr_apex.config import Config, ConfigError
 from dpsr_apex.config_files import load_config
-from dpsr_apex.processes.lock import is_served
+from dpsr_apex.files import BadLine, Row, read_rows
+from dpsr_apex.record.ending import read_ending
+from dpsr_apex.record.lock import is_served
+from dpsr_apex.record.progress import is_evaluated
+from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.report import ReportError
-from dpsr_apex.run.run_directory import RunDirectory
 
-Row = dict[str, Any]
 Ending = Literal["finished", "unfinished", "failed", "empty"]
 
-_LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (?P<level>[A-Z]+) [^ ]+ (?P<text>.*)")
-_TRACEBACK = "Traceback (most recent call last)"
-_LISTS = ("age_deciles", "priority_deciles", "scores")  # all else in a row is a single number
-_GREATEST_INT, _GREATEST_FLOAT = 2**63, 1e100  # what is beyond was not measured, and numpy could not reckon with it
+_LISTS = ("age_deciles", "priority_deciles", "scores")  # all other values of a row are single numbers
+_GREATEST_INT, _GREATEST_FLOAT = 2**63, 1e100  # larger numbers are not measurements, and would overflow in numpy
 
 
 class State(NamedTuple):
-    """How far a run came, and what a person should know about it."""
+    """How a run ended or its progress, and a note about it for the reader of the report."""
 
     ending: Ending
     note: str
@@ -46,18 +44,18 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run as its directory tells it."""
+    """One run, as read from its directory."""
 
     path: Path
     config: Config
     rows: Sequence[Row]
     scores: Sequence[Score]  # of every evaluation, in order of t
     state: State
-    torn: int = 0  # lines that could not be read
+    torn: int = 0  # lines that are not rows
 
     @property
     def t(self) -> int:
-        """The greatest clock that was logged or evaluated; 0 if there is none."""
+        """The greatest clock of any row or evaluation; 0 if there is none."""
         return _clock(self.rows, self.scores)
 
     @property
@@ -71,29 +69,27 @@ class RunRecord:
 
 
 class Unreadable(NamedTuple):
-    """A folder that looks like a run and cannot be read as one."""
+    """A folder that looks like a run directory, and the reason why it cannot be read."""
 
     path: Path
     reason: str
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run directories at or below these paths, each once, in order; a ReportError where there is none."""
+    """Return the run directories at or below these paths, each once, in order; raise ReportError if there is none."""
     found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise ReportError(f"{path}: no such folder; give run directories, or folders that hold them")
         below = [path] if (path / "config.toml").is_file() else list(_runs_below(path))
         if not below:
-            raise ReportError(
-                f"{path}: no run in it or below; a run directory has config.toml and metrics.jsonl or logs"
-            )
+            raise ReportError(f"{path}: contains no run; a run directory has config.toml and metrics.jsonl or logs")
         found |= {run.resolve(): run for run in below if run.resolve() not in found}
     return list(found.values())
 
 
 def read_run(path: Path) -> RunRecord | Unreadable:
-    """The record of a run directory, or why there can be none."""
+    """Return the record of a run directory, or the reason why it cannot be read."""
     run = RunDirectory(path)
     if not run.config.is_file():
         return Unreadable(path, "config.toml is missing")
@@ -122,22 +118,13 @@ def _looks_like_a_run(path: Path) -> bool:
 
 
 def _read_rows(path: Path) -> tuple[list[Row], int]:
-    """The rows that are whole, by clock, and the number of lines that are not; the last line may be in the making."""
-    if not path.is_file():
-        return [], 0
-    *lines, _unfinished = path.read_bytes().split(b"\n")
-    parsed = [_parse(line) for line in lines if line.strip()]
-    rows = [row for row in parsed if row is not None]
-    return sorted(rows, key=lambda row: int(row["t"])), len(parsed) - len(rows)
+    """Return the rows by clock, each with only its usable values, and the number of lines that are not rows."""
+    bad: list[BadLine] = []
+    rows = [_usable(row) for row in read_rows(path, bad)]
+    return sorted(rows, key=lambda row: int(row["t"])), len(bad)
 
 
-def _parse(line: bytes) -> Row | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(row, dict) or type(row.get("t")) is not int or not _is_number(row["t"]):
-        return None
+def _usable(row: Row) -> Row:
     return {name: value for name, value in row.items() if (_is_numbers if name in _LISTS else _is_number)(value)}
 
 
@@ -148,37 +135,17 @@ def _scores(evaluations: Sequence[Row]) -> list[Score]:
 def _state(config: Config, rows: Sequence[Row], scores: Sequence[Score], run: RunDirectory) -> State:
     total = config.run.total_steps
     t = _clock(rows, scores)
-    if scores and scores[-1].t >= total:
+    if scores and is_evaluated(run):
         return State("finished", f"at t = {scores[-1].t:,}")
     where = f"at t = {t:,} of {total:,}"
     if is_served(run):
-        return State("unfinished", f"going on, {where}")
-    if failure := _failure(run.logs):
-        return State("failed", f"{where}: {failure}")
+        return State("unfinished", f"running, {where}")
+    ending = read_ending(run)
+    if ending is not None and ending.outcome == "failed":
+        return State("failed", f"{where}: {ending.process}: {ending.cause}")
     if not rows and not scores:
         return State("empty", "nothing was logged yet")
     return State("unfinished", where if t < total else f"{where}: the last evaluation is missing")
-
-
-def _failure(logs: Path) -> str | None:
-    """The last error of a process that said nothing more after it; None if there is none."""
-    if not logs.is_dir():
-        return None
-    endings = [_last_words(path) for path in sorted(logs.glob("*.log"))]
-    return next((words for words in endings if words), None)
-
-
-def _last_words(log: Path) -> str | None:
-    words = None
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        logged = _LOGGED.match(line)
-        if logged and logged["level"] not in ("ERROR", "CRITICAL"):
-            words = None  # it went on
-        elif logged:
-            words = logged["text"]
-        elif line.startswith(_TRACEBACK) or (words and line.strip() and not line.startswith(" ")):
-            words = line.strip()
-    return f"{log.name}: {words[:300]}" if words else None
 
 
 def _clock(rows: Sequence[Row], scores: Sequence[Score]) -> int:
@@ -186,7 +153,7 @@ def _clock(rows: Sequence[Row], scores: Sequence[Score]) -> int:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one that can be reckoned with: neither NaN nor infinite, nor beyond all measure."""
+    """Whether it is a usable number: finite, and not too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < (_GREATEST_INT if isinstance(value, int) else _GREATEST_FLOAT)

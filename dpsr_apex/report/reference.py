@@ -1,8 +1,8 @@
-"""Published scores of a human tester and of a random player, by which Atari scores are normalised.
+"""Published scores of a human tester and of a random player, used to normalise Atari scores.
 
-They are those of Wang et al., "Dueling Network Architectures for Deep Reinforcement Learning" (2016), for games that
-begin with up to 30 steps of doing nothing; the human is the professional tester of Mnih et al. (2015). AirRaid,
-Carnival and JourneyEscape have none, and nothing is made up for them.
+They are those of Wang et al., "Dueling Network Architectures for Deep Reinforcement Learning" (2016), for episodes that
+start with up to 30 no-ops; the human is the professional tester of Mnih et al. (2015). There are none for AirRaid,
+Carnival and JourneyEscape.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ REFERENCES: Final[dict[str, Reference]] = {
 
 
 def game_of(env_name: str) -> str:
-    """The name of the game that an environment's name means: "BreakoutNoFrameskip-v4" is "Breakout"."""
+    """Return the name of the game of an environment: "Breakout" for "BreakoutNoFrameskip-v4"."""
     return env_name.removesuffix("NoFrameskip-v4")
 
 
 def human_normalised(scores: Floats, reference: Reference) -> Floats:
-    """0 for scores as of the random player, 1 for those of the human."""
+    """Normalise scores so that the random player has 0 and the human tester has 1."""
     return (scores - reference.random) / (reference.human - reference.random)

@@ -1,9 +1,9 @@
 """Interquartile means and probabilities of improvement, with stratified bootstrap intervals over seeds.
 
-After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021). Numbers in,
-numbers out: no files, no state, and the random generator is an argument.
+After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021). Pure functions; the
+random generator is an argument.
 
-Scores are given as one array per environment, with one score per seed; the numbers of seeds may differ.
+Scores are one array per environment, with one score per seed; the numbers of seeds may differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COVERAGE = 0.95
 
 
 class Estimate(NamedTuple):
-    """A figure and its 95% interval; both ends are NaN where one environment has fewer than two seeds."""
+    """A value and its 95% interval; both ends are NaN if an environment has fewer than two seeds."""
 
     value: float
     low: float
@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
 
     @property
     def has_interval(self) -> bool:
-        """Whether the seeds were enough to say how sure the figure is."""
+        """Whether there were enough seeds for an interval."""
         return bool(np.isfinite(self.low) and np.isfinite(self.high))
 
 
@@ -44,7 +44,7 @@ class Band(NamedTuple):
 
 
 def interquartile_mean(values: Floats) -> Floats:
-    """Means over the last axis without its lowest and its highest quarter, rounded down to whole values."""
+    """Return the mean over the last axis without its lowest and highest n // 4 values."""
     count = values.shape[-1]
     cut = count // 4
     means: Floats = np.sort(values, axis=-1)[..., cut : count - cut].mean(axis=-1)
@@ -52,38 +52,38 @@ def interquartile_mean(values: Floats) -> Floats:
 
 
 def share_of(count: int, whole: int) -> Estimate:
-    """The share of `count` among `whole` with Wilson's interval, which holds also for none, for all and for few."""
+    """Return count / whole with its Wilson score interval, which is also valid for small and extreme counts."""
     share = count / whole
     z = 1.959963984540054  # the normal distribution's 97.5% quantile
     middle = share + z**2 / (2 * whole)
-    reach = z * math.sqrt(share * (1 - share) / whole + z**2 / (4 * whole**2))
+    half_width = z * math.sqrt(share * (1 - share) / whole + z**2 / (4 * whole**2))
     scale = 1 + z**2 / whole
-    low, high = max((middle - reach) / scale, 0.0), min((middle + reach) / scale, 1.0)  # rounding may say -1e-17
+    low, high = max((middle - half_width) / scale, 0.0), min((middle + half_width) / scale, 1.0)  # rounding errors
     return Estimate(share, low, high)
 
 
 def estimate_iqm(scores: Scores, rng: np.random.Generator, resamples: int = RESAMPLES) -> Estimate:
-    """The interquartile mean of all scores of all environments."""
+    """Estimate the interquartile mean of all scores of all environments."""
     value = float(interquartile_mean(np.concatenate(scores)))
     resampled = np.concatenate([_resample(stratum, resamples, rng) for stratum in scores], axis=-1)
     return _estimate(value, interquartile_mean(resampled), [scores])
 
 
 def probability_of_improvement(x: Scores, y: Scores) -> float:
-    """How likely a run of `x` scores higher than one of `y` in the same environment; a tie counts one half."""
+    """Return the probability that a run of `x` scores higher than one of `y` in the same environment (ties: 0.5)."""
     return float(np.mean([_wins(mine, theirs).mean() for mine, theirs in zip(x, y, strict=True)]))
 
 
 def estimate_improvement(x: Scores, y: Scores, rng: np.random.Generator, resamples: int = RESAMPLES) -> Estimate:
-    """The probability of improvement of `x` over `y`, averaged over the environments, which both list alike."""
+    """Estimate the probability of improvement of `x` over `y`, averaged over environments in the same order."""
     resampled = [_resampled_wins(mine, theirs, resamples, rng) for mine, theirs in zip(x, y, strict=True)]
     return _estimate(probability_of_improvement(x, y), np.mean(resampled, axis=0), [x, y])
 
 
 def iqm_band(curves: Floats, rng: np.random.Generator, resamples: int = 1_000) -> Band:
-    """The band of curves (seeds × points); NaN where a seed's curve has no value, and there it is left out.
+    """Return the band of curves of shape (seeds, points); a seed is excluded at points where its value is NaN.
 
-    Whole curves are drawn again, so that the band moves as smoothly over the points as the curves do.
+    Whole curves are resampled, so that the band is as smooth over the points as the curves are.
     """
     points = curves.shape[1]
     band = Band(*(np.full(points, np.nan) for _ in range(3)))
@@ -99,28 +99,28 @@ def _fill_band(band: Band, here: NDArray[np.bool_], curves: Floats, rng: np.rand
     band.middle[here] = interquartile_mean(curves.T)
     seeds = len(curves)
     if seeds > 1:
-        drawn = rng.integers(seeds, size=(resamples, seeds))
-        resampled = interquartile_mean(curves[drawn].transpose(0, 2, 1))
-        band.low[here], band.high[here] = _ends(resampled)
+        sampled = rng.integers(seeds, size=(resamples, seeds))
+        resampled = interquartile_mean(curves[sampled].transpose(0, 2, 1))
+        band.low[here], band.high[here] = _interval(resampled)
 
 
 def _wins(x: Floats, y: Floats) -> Floats:
-    """1 for each pair that `x` (the rows) wins, 0 for each that `y` wins, and one half for a tie."""
+    """Return 1 for each pair that `x` (rows) wins, 0 for each that `y` (columns) wins, and 0.5 for a tie."""
     wins: Floats = (np.sign(x[:, None] - y) + 1) / 2
     return wins
 
 
 def _resampled_wins(x: Floats, y: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """The share of pairs that `x` wins in each resample: seeds are counted, so that no pair is compared again."""
-    times_x, times_y = (_times_drawn(len(stratum), resamples, rng) for stratum in (x, y))
-    shares: Floats = (times_x @ _wins(x, y) * times_y).sum(axis=1) / (len(x) * len(y))
+    """Return the share of pairs that `x` wins in each resample; weighting by counts compares each pair only once."""
+    counts_x, counts_y = (_sample_counts(len(stratum), resamples, rng) for stratum in (x, y))
+    shares: Floats = (counts_x @ _wins(x, y) * counts_y).sum(axis=1) / (len(x) * len(y))
     return shares
 
 
-def _times_drawn(seeds: int, resamples: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Resamples × seeds: how often each seed is in each."""
-    drawn = rng.integers(seeds, size=(resamples, seeds)) + seeds * np.arange(resamples)[:, None]
-    return np.bincount(drawn.ravel(), minlength=resamples * seeds).reshape(resamples, seeds)
+def _sample_counts(seeds: int, resamples: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return how often each seed is in each resample, shape (resamples, seeds)."""
+    sampled = rng.integers(seeds, size=(resamples, seeds)) + seeds * np.arange(resamples)[:, None]
+    return np.bincount(sampled.ravel(), minlength=resamples * seeds).reshape(resamples, seeds)
 
 
 def _resample(stratum: Floats, resamples: int, rng: np.random.Generator) -> Floats:
@@ -128,13 +128,13 @@ def _resample(stratum: Floats, resamples: int, rng: np.random.Generator) -> Floa
 
 
 def _estimate(value: float, resampled: Floats, groups: Sequence[Scores]) -> Estimate:
-    """A single seed has no spread to draw from: its interval would have no width, and would claim to be sure."""
+    """Add the interval of the resampled values; none for a single seed, whose interval would have zero width."""
     if min(len(stratum) for scores in groups for stratum in scores) < 2:
         return Estimate(value, np.nan, np.nan)
-    low, high = _ends(resampled)
+    low, high = _interval(resampled)
     return Estimate(value, float(low), float(high))
 
 
-def _ends(resampled: Floats) -> Floats:
+def _interval(resampled: Floats) -> Floats:
     ends: Floats = np.quantile(resampled, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)
     return ends

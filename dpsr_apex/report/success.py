@@ -1,7 +1,7 @@
-"""How often runs reached what their experiment calls a success, and how that goes with the task's difficulty.
+"""The share of runs that reached the success score of their experiment, by the difficulty of the task.
 
-An experiment names a score (`success` in its file). A run has found the way if a game of its training reached that
-score, and has kept it if its final evaluation does.
+An experiment file may define a score as `success`. A run found the solution if an episode of its training reached that
+score, and kept it if its final evaluation does.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
+from dpsr_apex.formatting import interval, probability
+from dpsr_apex.methods import METHODS
 from dpsr_apex.report.chapters import Chapter, Section
 from dpsr_apex.report.groups import Environment, Group
-from dpsr_apex.report.numbers import interval, probability
 from dpsr_apex.report.pictures import Picture, drawing, legend_below, tidy
 from dpsr_apex.report.records import RunRecord
 from dpsr_apex.report.statistics import Estimate, share_of
-from dpsr_apex.report.style import COLOURS, MARKERS
 from dpsr_apex.report.tables import Table
 
-_NUDGE = 0.012  # of the axis: so that intervals of two methods do not cover each other
+_OFFSET = 0.012  # of the axis, between methods, so that their intervals do not overlap
 
 
 class Outcome(NamedTuple):
-    """What became of the finished runs of one group."""
+    """The shares of successful runs among the finished runs of one group."""
 
     group: Group
-    difficulty: float | None  # the one number in which the environments differ
+    difficulty: float | None  # value of the one numeric argument in which the environments differ
     runs: int
     found: Estimate  # share of runs
     kept: Estimate
 
 
 def success_of(paths: Sequence[Path]) -> float | None:
-    """The score that the experiments in these folders call a success; None if there is none, or not one."""
+    """Return the success score of the experiments in these folders; None if there is none, or more than one."""
     goals = {goal for path in paths if (goal := _goal(path / "experiment.toml")) is not None}
     return goals.pop() if len(goals) == 1 else None
 
 
 def outcomes_of(goal: float, environments: Sequence[Environment]) -> list[Outcome]:
-    """What became of every group that has finished runs."""
+    """Return the outcome of every group that has finished runs."""
     difficulties = _difficulties(environments)
     return [
         _outcome(goal, group, difficulties.get(environment.name))
@@ -53,14 +53,14 @@ def outcomes_of(goal: float, environments: Sequence[Environment]) -> list[Outcom
 
 
 def success_chapter(goal: float, environments: Sequence[Environment], outcomes: Sequence[Outcome]) -> Chapter:
-    """How many runs reached `goal`, of at least one group."""
-    words = (
-        f"A run has found the way if a game in its training reached {goal:g} points, and kept it if its final "
-        "evaluation does. Intervals are Wilson's, at 95%."
+    """Make the chapter on the shares of runs that reached the score `goal`."""
+    note = (
+        f"A run found the solution if an episode of its training reached {goal:g} points, and kept it if its final "
+        "evaluation does. Intervals are 95% Wilson score intervals."
     )
     argument = _argument(environments)
     pictures = [_draw(argument, outcomes)] if argument else []
-    section = Section("Found and kept", [words], pictures, [_table(outcomes)])
+    section = Section("Found and kept", [note], pictures, [_table(outcomes)])
     return Chapter(f"Runs that reached {goal:g} points", None, [section])
 
 
@@ -86,13 +86,13 @@ def _final(run: RunRecord) -> float:
 
 
 def _argument(environments: Sequence[Environment]) -> str | None:
-    """The one argument in which the environments differ, if it is a number in all of them."""
-    given = [_arguments(environment) for environment in environments]
-    differing = {key for one in given for key in one if any(other.get(key) != one[key] for other in given)}
+    """Return the only argument in which the environments differ, if it is a number in all of them; else None."""
+    arguments = [_arguments(environment) for environment in environments]
+    differing = {key for one in arguments for key in one if any(other.get(key) != one[key] for other in arguments)}
     if len(differing) != 1:
         return None
     (key,) = differing
-    return key if all(type(one.get(key)) in (int, float) for one in given) else None
+    return key if all(type(one.get(key)) in (int, float) for one in arguments) else None
 
 
 def _difficulties(environments: Sequence[Environment]) -> dict[str, float]:
@@ -110,48 +110,49 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
         for one in outcomes
     ]
     columns = ["environment", "group", "seeds", "found", "95% interval", "kept", "95% interval"]
-    return Table("Share of the finished seeds", columns, rows)
+    return Table("Share of finished seeds", columns, rows)
 
 
 def _shares(estimate: Estimate) -> list[str]:
-    return [probability(estimate.value), interval(estimate, probability)]
+    return [probability(estimate.value), interval(estimate.low, estimate.high, probability)]
 
 
 def _draw(argument: str, outcomes: Sequence[Outcome]) -> Picture:
-    kinds: list[tuple[str, Callable[[Outcome], Estimate]]] = [
+    panels: list[tuple[str, Callable[[Outcome], Estimate]]] = [
         ("found in training", lambda one: one.found),
         ("kept at the end", lambda one: one.kept),
     ]
     with drawing(3.0) as figure:
-        for axes, (title, of) in zip(figure.subplots(1, 2, sharey=True), kinds, strict=True):
-            _draw_shares(axes, outcomes, of)
+        for axes, (title, share) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
+            _draw_shares(axes, outcomes, share)
             axes.set_title(title)
             axes.set_xlabel(argument)
             axes.set_ylim(-0.05, 1.05)
         figure.axes[0].set_ylabel("share of seeds")
         legend_below(figure, axes)
-    said = "; ".join(
+    values = "; ".join(
         f"{one.group.label} at {argument} {one.difficulty:g}: found {probability(one.found.value)}, "
         f"kept {probability(one.kept.value)}"
         for one in outcomes
     )
     caption = f"Share of seeds by {argument}, with 95% intervals."
-    return Picture("success", figure, caption, f"Share of seeds that reached the score: {said}.")
+    return Picture("success", figure, caption, f"Share of seeds that reached the score: {values}.")
 
 
-def _draw_shares(axes: Axes, outcomes: Sequence[Outcome], of: Callable[[Outcome], Estimate]) -> None:
+def _draw_shares(axes: Axes, outcomes: Sequence[Outcome], share: Callable[[Outcome], Estimate]) -> None:
     tidy(axes)
     labels = list(dict.fromkeys(one.group.label for one in outcomes))
     span = max(one.difficulty or 0.0 for one in outcomes)
     for number, label in enumerate(labels):
-        own = sorted((one.difficulty or 0.0, of(one), one.group.method) for one in outcomes if one.group.label == label)
-        x = [difficulty + (number - (len(labels) - 1) / 2) * _NUDGE * span for difficulty, _, _ in own]
-        y = [estimate.value for _, estimate, _ in own]
-        below = [max(estimate.value - estimate.low, 0.0) for _, estimate, _ in own]  # rounding may say -1e-17
-        above = [max(estimate.high - estimate.value, 0.0) for _, estimate, _ in own]
-        method = own[0][2]
+        group_outcomes = [one for one in outcomes if one.group.label == label]
+        points = sorted((one.difficulty or 0.0, share(one)) for one in group_outcomes)
+        x = [difficulty + (number - (len(labels) - 1) / 2) * _OFFSET * span for difficulty, _ in points]
+        y = [estimate.value for _, estimate in points]
+        below = [max(estimate.value - estimate.low, 0.0) for _, estimate in points]  # rounding may give -1e-17
+        above = [max(estimate.high - estimate.value, 0.0) for _, estimate in points]
+        method = METHODS[group_outcomes[0].group.method]
         axes.errorbar(
-            x, y, yerr=[below, above], color=COLOURS[method], marker=MARKERS[method], markersize=4, linewidth=1.6,
+            x, y, yerr=[below, above], color=method.colour, marker=method.marker, markersize=4, linewidth=1.6,
             elinewidth=0.8, label=label,
         )  # fmt: skip
     axes.set_xticks(sorted({one.difficulty or 0.0 for one in outcomes}))

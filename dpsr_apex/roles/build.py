@@ -1,40 +1,56 @@
-"""From a config to the environments and the agent that the roles work with."""
+"""Build the environments and the agent of a config."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dpsr_apex.config import Config
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.state import State
 
 if TYPE_CHECKING:
-    from dpsr_apex.agent.dqn import DqnAgent
+    from dpsr_apex.agent.protocol import Agent
 
 TRAINING, EVALUATION, ACTING = 0, 1, 2
+NETWORKS: Final = ("online", "target")
 
 
 def seeds(config: Config, purpose: int, count: int, which: int = 0) -> list[int]:
-    """Independent seeds that follow from the run's own, different for each purpose, and for each clock or process."""
+    """Return `count` independent seeds derived from the run's seed, different for each `purpose` and `which`."""
     sequence = np.random.SeedSequence([config.run.seed, purpose, which])
-    return [int(word) >> 1 for word in sequence.generate_state(count)]  # Gymnasium takes 31 bits
+    return [int(word) >> 1 for word in sequence.generate_state(count)]  # Gymnasium accepts 31 bits
 
 
 def build_env(config: Config, seed: int, training: bool) -> StackedEnv:
-    """The config's environment after its first reset."""
+    """Return the environment of a config, after its first reset."""
     return make_stacked(config.env.name, config.env.arguments, training, config.env.stack, seed)
 
 
-def build_agent(config: Config, env: StackedEnv, seed: int) -> DqnAgent:
-    """An agent with fresh weights that fits `env`."""
-    from dpsr_apex.agent.dqn import DqnAgent  # here, so that an environment can be had without torch
+def build_agent(config: Config, env: StackedEnv, seed: int) -> Agent:
+    """Return an agent for `env` with newly initialized weights."""
+    from dpsr_apex.agent import build  # here, so that an environment can be built without torch
 
-    return DqnAgent(config.learner, env.observation_shape, env.shows_pixels, env.actions, seed, config.run.threads)
+    observations = env.observation_shape, env.shows_pixels
+    return build.build_agent(config.learner, *observations, env.actions, seed, config.run.threads)
+
+
+def load_agent(config: Config, env: StackedEnv, learner: State) -> Agent:
+    """Return an agent with the weights of a learner's saved state; raise ValueError if the networks differ."""
+    agent = build_agent(config, env, 0)
+    load_networks(agent, learner)
+    return agent
+
+
+def load_networks(agent: Agent, learner: State) -> None:
+    """Load only the networks of a learner's saved state, for an agent that is not trained further."""
+    for name in NETWORKS:
+        agent.load_weights(name, {key: array for key, array in learner.arrays.items() if key.startswith(f"{name}.")})
 
 
 def one_thread(config: Config) -> Config:
-    """The same for a process that must leave the other cores to others, and a GPU to the learner."""
+    """Return the config for a process that uses a single core and leaves the GPU to the learner."""
     return replace(config, run=replace(config.run, threads=1), learner=replace(config.learner, device="cpu"))

@@ -1,4 +1,7 @@
-"""Evaluation: whole games, unclipped, hardly exploring, in environments and with random numbers of their own."""
+"""Evaluation: full episodes with unclipped rewards and little exploration, with separate environments and seeds.
+
+Losing a life in an Atari game does not end an episode here.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsr_apex.agent.dqn import DqnAgent
+from dpsr_apex.agent.protocol import Agent
 from dpsr_apex.config import Config
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.roles.build import EVALUATION, build_env, seeds
 
 
 class Evaluation(NamedTuple):
-    """The scores of whole games at clock t."""
+    """The scores and lengths of the evaluated episodes at clock t."""
 
     t: int
     scores: list[float]
     steps: list[int]
 
     def row(self) -> dict[str, Any]:
-        """As it is reported: mean, median, every single score, and how many games."""
+        """Return the row for `evaluations.jsonl`: mean, median, every score, and the number of episodes."""
         return {
             "t": self.t,
             "games": len(self.scores),
@@ -33,27 +36,27 @@ class Evaluation(NamedTuple):
         }
 
     def summary(self) -> str:
-        """One line for a person."""
+        """Return one line for the user."""
         mean, median = np.mean(self.scores), np.median(self.scores)
-        return f"evaluation at t = {self.t:,}: mean {mean:.1f}, median {median:.1f} over {len(self.scores)} games"
+        return f"evaluation at t = {self.t:,}: mean {mean:.1f}, median {median:.1f} over {len(self.scores)} episodes"
 
 
 class EvaluationStopped(Exception):
-    """It was asked to stop before all games had ended; there is no result."""
+    """Raised when the evaluation was stopped before all episodes had ended; there is no result."""
 
 
 def evaluate(
     config: Config,
-    agent: DqnAgent,
+    agent: Agent,
     t: int,
     episodes: int | None = None,
     stopped: Callable[[], bool] = lambda: False,
     show: Callable[[NDArray[np.uint8]], None] | None = None,
-    after_game: Callable[[float], None] = lambda _score: None,
+    after_episode: Callable[[float], None] = lambda _score: None,
 ) -> Evaluation:
-    """Play `episodes` whole games (the config's number by default); `show` is given every picture of them.
+    """Play `episodes` full episodes, by default the config's number; `show` is called with every rendered frame.
 
-    The same config, weights and t give the same games.
+    The same config, weights and t give the same episodes.
     """
     env_seed, rng_seed = seeds(config, EVALUATION, 2, t)
     rng = np.random.default_rng(rng_seed)
@@ -61,13 +64,13 @@ def evaluate(
     scores: list[float] = []
     steps: list[int] = []
     try:
-        for game in range(episodes or config.evaluation.episodes):
-            if game > 0:
+        for number in range(episodes or config.evaluation.episodes):
+            if number > 0:
                 env.reset()
             score, length = _play(env, agent, rng, config, stopped, show)
             scores.append(score)
             steps.append(length)
-            after_game(score)
+            after_episode(score)
     finally:
         env.close()
     return Evaluation(t, scores, steps)
@@ -75,14 +78,14 @@ def evaluate(
 
 def _play(
     env: StackedEnv,
-    agent: DqnAgent,
+    agent: Agent,
     rng: np.random.Generator,
     config: Config,
     stopped: Callable[[], bool],
     show: Callable[[NDArray[np.uint8]], None] | None,
 ) -> tuple[float, int]:
-    """One game to its end, or to the greatest number of steps: its score and its length."""
-    score = 0.0  # the environment's own count would go on after a game that was cut short
+    """Play one episode to its end, or up to `evaluation.max_steps`; return its score and its length."""
+    score = 0.0  # not the environment's own count, which would continue after a truncated episode
     for length in range(config.evaluation.max_steps):
         if stopped():
             raise EvaluationStopped
@@ -95,5 +98,5 @@ def _play(
         if step.game_over or step.truncated:
             return score, length + 1
         if step.terminal:
-            env.reset()  # a lost life: the game plays on, opened by FIRE where training opened it so
+            env.reset()  # a lost life: the game continues, after FIRE if training needs it
     return score, config.evaluation.max_steps

@@ -1,15 +1,15 @@
-"""From transitions as they travel to arrays that a network can take."""
+"""Conversion of stored transitions to arrays for the network."""
 
 from __future__ import annotations
 
-from dpsr_apex.agent.dqn import Experience
+from dpsr_apex.agent.protocol import Experience
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.replay.transitions import Transitions
 
 
-def inflate(transitions: Transitions, codec: FrameCodec) -> Experience:
-    """The same transitions with their observations inflated; frames that s_tm1 and s_t share are inflated once."""
-    observations = codec.inflate_stacks([*transitions.s_tm1, *transitions.s_t])
+def decompress(transitions: Transitions, codec: FrameCodec) -> Experience:
+    """Decompress the observations of these transitions; frames that s_tm1 and s_t share are decompressed once."""
+    observations = codec.decompress_stacks([*transitions.s_tm1, *transitions.s_t])
     return Experience(
         s_tm1=observations[: len(transitions)],
         a_tm1=transitions.a_tm1,

@@ -1,48 +1,46 @@
-"""The learner as a role: a batch in, an update of the network, priorities out. It never sees a slot or a socket."""
+"""The learner role: takes a batch, updates the network, and returns priorities."""
 
 from __future__ import annotations
 
-from dpsr_apex.agent.dqn import DqnAgent, Staged, Update
+from typing import Any
+
+from dpsr_apex.agent.protocol import Agent, Update
 from dpsr_apex.config import LearnerConfig
 from dpsr_apex.envs.compression import FrameCodec
-from dpsr_apex.roles.experience import inflate
+from dpsr_apex.roles.experience import decompress
 from dpsr_apex.state import State
-from dpsr_apex.wire.messages import Batch, Priorities, SampleRequest
+from dpsr_apex.wire.messages import Batch, Priorities
 
 
 class Learner:
-    """Updates `agent` from batches, and its target network by the replay's clock."""
+    """Updates `agent` from batches, and its target network according to the replay's clock."""
 
-    def __init__(self, config: LearnerConfig, agent: DqnAgent, codec: FrameCodec) -> None:
+    def __init__(self, config: LearnerConfig, agent: Agent, codec: FrameCodec) -> None:
         self.agent = agent
         self.updates = 0
         self.target_synced_at = 0  # clock t
         self._config = config
         self._codec = codec
 
-    def want(self) -> SampleRequest:
-        """Ask for the next batch."""
-        return SampleRequest(self._config.batch_size)
+    def prepare(self, batch: Batch) -> Any:
+        """Decompress a batch and stage it for the network; another thread may do this while an update runs."""
+        return self.agent.stage(decompress(batch.transitions, self._codec), batch.weights)
 
-    def prepare(self, batch: Batch) -> Staged:
-        """The batch as the network takes it; another thread may do this while an update runs."""
-        return self.agent.stage(inflate(batch.transitions, self._codec))
-
-    def learn(self, batch: Batch, experience: Staged) -> tuple[Priorities, Update]:
-        """One update from a batch that was prepared: the priorities to give back, and what the update saw."""
-        update = self.agent.update(experience, batch.weights)
+    def learn(self, batch: Batch, staged: Any) -> tuple[Priorities, Update]:
+        """Update once from a prepared batch; return the new priorities and the statistics of the update."""
+        update = self.agent.update(staged)
         self.updates += 1
         period = self._config.target_period
-        if batch.t // period != self.target_synced_at // period:  # less after the replay went back to a checkpoint
+        if batch.t // period != self.target_synced_at // period:  # != because t decreases after a restart
             self.agent.sync_target()
             self.target_synced_at = batch.t
-        return Priorities(batch.era, batch.identities, update.td_errors), update
+        return Priorities(batch.era, batch.identities, update.priorities), update
 
     def save(self) -> State:
-        """Both networks, the optimizer and the counters."""
+        """Return both networks, the optimizer state and the counters."""
         return State({"updates": self.updates, "target_synced_at": self.target_synced_at}, self.agent.save())
 
     def load(self, state: State) -> None:
-        """Become what `save` was called on."""
+        """Restore a state returned by `save`."""
         self.updates, self.target_synced_at = state.facts["updates"], state.facts["target_synced_at"]
         self.agent.load(state.arrays)

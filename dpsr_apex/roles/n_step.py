@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from dpsr_apex.replay.transitions import Stack, Transitions, pack, unpack
+from dpsr_apex.replay.transitions import Stack, Transitions, from_lists, pack, unpack
 from dpsr_apex.state import State
 
 
 class Start(NamedTuple):
-    """Where a transition begins."""
+    """The start of a transition."""
 
     stack: Stack
     action: int
@@ -20,7 +19,7 @@ class Start(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """One transition, finished."""
+    """One complete transition."""
 
     start: Start
     reward: float  # discounted sum over its steps
@@ -29,8 +28,21 @@ class Arrived(NamedTuple):
     n_steps: int
 
 
+def as_transitions(arrived: Sequence[Arrived]) -> Transitions:
+    """Return these transitions column by column."""
+    return from_lists(
+        s_tm1=[one.start.stack for one in arrived],
+        a_tm1=[one.start.action for one in arrived],
+        r_t=[one.reward for one in arrived],
+        s_t=[one.end for one in arrived],
+        terminal=[one.terminal for one in arrived],
+        n_steps=[one.n_steps for one in arrived],
+        snapshots=[one.start.snapshot for one in arrived],
+    )
+
+
 class NStep:
-    """The last steps of one environment that have not yet gone n steps."""
+    """The pending steps of one environment, whose transitions have not completed their n steps."""
 
     def __init__(self, n_steps: int, discount: float) -> None:
         self.pending: deque[tuple[Start, float]] = deque()
@@ -38,7 +50,7 @@ class NStep:
         self._discount = discount
 
     def push(self, start: Start, reward: float, end: Stack, terminal: bool, truncated: bool) -> list[Arrived]:
-        """Add one step that led to `end`; returns what is finished by it: all that is pending when the episode ends."""
+        """Add one step that led to `end`; return the transitions it completes: all pending ones if the episode ends."""
         self.pending.append((start, reward))
         arrived = []
         while self.pending and (len(self.pending) == self._n_steps or terminal or truncated):
@@ -48,22 +60,16 @@ class NStep:
         return arrived
 
     def save(self) -> State:
-        """The steps that are pending."""
-        arrays = pack(
-            Transitions(
-                s_tm1=[start.stack for start, _ in self.pending],
-                a_tm1=np.array([start.action for start, _ in self.pending], dtype=np.int64),
-                r_t=np.zeros(len(self.pending), dtype=np.float32),
-                s_t=[()] * len(self.pending),
-                terminal=np.zeros(len(self.pending), dtype=np.bool_),
-                n_steps=np.zeros(len(self.pending), dtype=np.uint8),
-                snapshots=[start.snapshot for start, _ in self.pending],
-            )
+        """Return the pending steps."""
+        pending = from_lists(
+            s_tm1=[start.stack for start, _ in self.pending],
+            a_tm1=[start.action for start, _ in self.pending],
+            snapshots=[start.snapshot for start, _ in self.pending],
         )
-        return State({"rewards": [reward for _, reward in self.pending]}, arrays)
+        return State({"rewards": [reward for _, reward in self.pending]}, pack(pending))
 
     def load(self, state: State) -> None:
-        """Become what `save` was called on."""
+        """Restore a state returned by `save`."""
         saved = unpack(state.arrays)
         starts = map(Start, saved.s_tm1, saved.a_tm1.tolist(), saved.snapshots)
         self.pending = deque(zip(starts, state.facts["rewards"], strict=True))

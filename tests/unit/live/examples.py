@@ -1,8 +1,12 @@
-"""A run in the midst of its life, as its rows and its stats tell of it."""
+"""A run half way through: a row of metrics, and statistics."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from dpsr_apex.replay.records import Counters
+from dpsr_apex.wire.messages import LearnerStats, Learning, Stats
+from dpsr_apex.wire.statistics import ActorsPaused, ActorStats, RateStats, Traffic
 
 ROW: dict[str, Any] = {
     "t": 240_000,
@@ -37,29 +41,39 @@ ROW: dict[str, Any] = {
 }
 
 
-def stats_of(actors: int) -> dict[str, Any]:
-    """Those of a run with so many actors, every second one on another machine, and the fourth one silent."""
-    return {
-        "t": 240_000,
-        "era": 1,
-        "actors": [
-            {
-                "name": f"actor-{index}",
-                "index": index,
-                "host": "far.example" if index % 2 else "",
-                "epsilon": [0.4 ** (2 + index), 0.4 ** (1 + index)],
-                "heard_seconds_ago": 7.2 if index == 3 else 0.2,
-                "sent": 1_000,
-                "recycling": 0,
-            }
-            for index in range(actors)
+def stats_of(actors: int) -> Stats:
+    """Those of a run with this number of actors, every second one on another machine, and the fourth one silent."""
+    return Stats(
+        era=1,
+        t=240_000,
+        total_steps=1_000_000,
+        finished=False,
+        ending=False,
+        stored=43_500,
+        capacity=50_000,
+        replay=Counters(),
+        traffic=Traffic(),
+        queued=0,
+        rate=RateStats(steps_per_update=4, achieved=4.01, batches=59_000, owed=13),
+        planned_actors=actors,
+        actors=[
+            ActorStats(
+                name=f"actor-{place}",
+                place=place,
+                host="far.example" if place % 2 else "",
+                epsilon_low=0.4 ** (2 + place),
+                epsilon_high=0.4 ** (1 + place),
+                heard_seconds_ago=7.2 if place == 3 else 0.2,
+                sent=1_000,
+                recycling=0,
+            )
+            for place in range(actors)
         ],
-        "learner": {"updates": 59_000, "waiting": 0.43, "heard_seconds_ago": 0.1},
-        "rate": {"steps_per_update": 4, "achieved": 4.01, "batches": 59_000, "owed": 13},
-        "waiting": "The actors wait for the learner: 13 updates are owed at t = 240,000, and 12 may be (rate = 4)",
-        "notes": [],
-        "row": {},
-    }
+        learner=LearnerStats(0.1, Learning(59_000, 100, 0.1, 1.5, 1.0, waiting=0.43)),
+        waiting=[ActorsPaused(updates_behind=13, limit=12)],
+        notes=[],
+        row={},
+    )
 
 
 STATS = stats_of(2)

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from dpsr_apex.live.layout import body, head
-from dpsr_apex.live.panels import Known
+from dpsr_apex.live.panels import Known, rate_limiter
+from dpsr_apex.live.plots import QUIET
+from dpsr_apex.wire.messages import LearnerStats
+from dpsr_apex.wire.statistics import RateStats
 from tests.unit.live.examples import ROW, stats_of
 
 SIZES = [(width, height) for width in (1, 10, 30, 40, 79, 80, 110, 250) for height in (1, 2, 3, 5, 10, 22, 35, 70)]
 
 
 def known(actors: int = 0) -> Known:
-    """A run of one process, or of so many actors."""
-    found = Known("Breakout · dpsr · seed 0", 1_000_000, dict(ROW), stats_of(actors) if actors else {})
+    """A run of one process, or with a number of actors."""
+    found = Known("Breakout · dpsr · seed 0", 1_000_000, dict(ROW), stats_of(actors) if actors else None)
     found.returns = [(1_000.0 * i, i % 17 + i / 10) for i in range(1, 241)]
     found.evaluations = [(50_000.0 * i, 5.0 * i) for i in range(1, 5)]
     found.speeds = {f"actor-{index}": 100.0 for index in range(actors)}
@@ -44,12 +48,16 @@ def test_every_figure_is_there_at_110_columns() -> None:
     text = text_of(known(2), 110, 34)
     for figure in (
         *("Breakout · dpsr · seed 0", "240,000 / 1,000,000 transitions", "24.0%", "0:10:16 left", "0:07:11 so far"),
-        *("mean 19.9", "best 34", "evaluation 21.2", "games 720", "t = 240,000"),
+        *("mean 19.9", "best 34", "evaluation 21.2", "episodes 720", "t = 240,000"),
         *("2 alive · 1,234 steps/s", "actor-0", "at far", "0.16–0.4", "now"),
-        *("308 /s · 59,000 in all", "43% of the time", "0.0123", "1.5"),
+        *("308 /s · 59,000 total", "43% of the time", "0.0123", "1.5"),
         *("43,500 transitions", "87%", "mean 21.2k", "50k", "mean 0.343", "0.0001", "age 31k", "priority 0.0123"),
         *("20 rounds opened", "19 closed · 1 expired", "304 candidates · 4 stale · 16 lost"),
-        *("+0.031 |δ| each of 300 recycled", "4 wanted · 4.01 achieved", "The actors wait for the learner: 13 updates"),
+        *(
+            "+0.031 |δ| mean of 300 recycled",
+            "4 wanted · 4.01 achieved",
+            "Actors paused: the learner is 13 updates behind",
+        ),
     ):
         assert figure in text
 
@@ -59,7 +67,7 @@ def test_at_80_by_24_no_figure_is_cut() -> None:
     assert "…" not in text
     for title in ("return", "actors", "learner", "replay", "recycling", "rate limiter"):
         assert f"╭─ {title} " in text
-    for figure in ("19 closed · 1 expired", "304 · 4 stale", "+0.031 |δ| each of 300", "age 31k  priority 0.0123"):
+    for figure in ("19 closed · 1 expired", "304 · 4 stale", "+0.031 |δ| mean of 300", "age 31k  priority 0.0123"):
         assert figure in text
 
 
@@ -103,8 +111,7 @@ def test_a_silent_actor_is_the_first_one() -> None:
 
 def test_free_running_has_no_target() -> None:
     run = known(2)
-    run.stats["rate"] = {"steps_per_update": 0, "achieved": 2.5, "batches": 10, "owed": None}
-    run.stats["waiting"] = None
+    run.stats = stats_of(2)._replace(rate=RateStats(0, 2.5, 10, None), waiting=[])
     text = text_of(run, 110, 34)
     assert "free running · 2.5 achieved" in text
     assert "Nobody waits" in text
@@ -117,11 +124,35 @@ def test_any_key_may_be_missing(name: str) -> None:
     assert "240,000 / 1,000,000" in text_of(run, 110, 34)
 
 
-@pytest.mark.parametrize("name", ["learner", "rate", "waiting", "actors"])
-def test_anything_may_be_missing_in_the_stats(name: str) -> None:
+@pytest.mark.parametrize(
+    "missing",
+    [
+        {"learner": None},
+        {"learner": LearnerStats(9.0, None)},
+        {"rate": RateStats(4, None, 0, 0)},
+        {"waiting": []},
+        {"actors": []},
+    ],
+    ids=str,
+)
+def test_what_is_not_known_yet_is_left_out(missing: dict[str, Any]) -> None:
     run = known(2)
-    del run.stats[name]
+    run.stats = stats_of(2)._replace(**missing)
     assert "240,000 / 1,000,000" in text_of(run, 110, 34)
+
+
+def test_a_silent_learner_is_marked() -> None:
+    run = known(2)
+    run.stats = stats_of(2)._replace(learner=LearnerStats(9.4, None))
+    assert "silent for 9 s" in text_of(run, 110, 34)
+
+
+def test_nobody_waits_is_quiet_and_a_wait_is_not() -> None:
+    run = known(2)
+    (_, loud) = rate_limiter(run).draw(60, 2)
+    run.stats = stats_of(2)._replace(waiting=[])
+    (_, quiet) = rate_limiter(run).draw(60, 2)
+    assert (loud.style, quiet.style) == ("", QUIET)
 
 
 def test_nulls_are_dashes() -> None:

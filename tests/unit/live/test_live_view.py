@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from dpsr_apex.live.view import LiveView, Speeds
+from dpsr_apex.wire.statistics import ActorStats
 from tests.unit.live.examples import ROW, STATS
 
 
@@ -43,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_row_and_stats_are_on_one_screen() -> None:
     console = terminal()
     with LiveView(1_000_000, console, "title") as view:
-        view.show(STATS | {"row": ROW})
+        view.show(STATS._replace(row=ROW))
     for figure in ("240,000 / 1,000,000", "mean 19.9", "actor-1 at far", "43% of the time", "20 rounds opened"):
         assert figure in last_screen(console)
 
@@ -76,7 +77,7 @@ def test_a_clock_that_is_ahead_of_the_newest_row_does_not_go_back(clock: list[fl
     console = terminal()
     with LiveView(1_000_000, console, "title") as view:
         clock[0] = 1_000.0
-        view.show(STATS | {"row": ROW, "t": 240_123})
+        view.show(STATS._replace(row=ROW, t=240_123))
         assert "240,123 / 1,000,000" in shown(console)
         assert "240,000 / 1,000,000" not in shown(console)
 
@@ -113,8 +114,8 @@ def test_without_a_terminal_a_row_is_one_line() -> None:
         view.update({"t": 1_000, "epsilon": 0.99})
         view.update({"t": 1_000, "epsilon": 0.99})
         view.advance(1_500)
-        view.show(STATS | {"row": ROW})
-        view.show(STATS | {"row": ROW})
+        view.show(STATS._replace(row=ROW))
+        view.show(STATS._replace(row=ROW))
     first, second = shown(console).splitlines()
     assert first.startswith("t 1,000/1,000,000 | return - best - | epsilon 0.99")
     assert "return 19.9 best 34 | evaluation 21.2" in second
@@ -146,7 +147,7 @@ def test_a_reader_that_goes_away_does_not_end_the_run() -> None:
         "from dpsr_apex.live.view import LiveView\n"
         "view = LiveView(10)\n"
         "[view.note('x' * 10_000) for _ in range(100)]\n"
-        "import sys; sys.stderr.write('went on')\n"
+        "import sys; sys.stderr.write('continued')\n"
     )
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout is not None
@@ -154,12 +155,12 @@ def test_a_reader_that_goes_away_does_not_end_the_run() -> None:
     child.stdout.read(1)
     child.stdout.close()
     with child:
-        assert child.stderr.read() == b"went on"
+        assert child.stderr.read() == b"continued"
     assert child.returncode == 0
 
 
-def actor(sent: int, name: str = "actor-0") -> dict[str, Any]:
-    return {"name": name, "sent": sent}
+def actor(sent: int, name: str = "actor-0") -> ActorStats:
+    return STATS.actors[0]._replace(name=name, sent=sent)
 
 
 def test_the_speed_of_an_actor_is_what_it_sent_over_the_time_between_its_words() -> None:
@@ -171,7 +172,7 @@ def test_the_speed_of_an_actor_is_what_it_sent_over_the_time_between_its_words()
     assert speeds.look([actor(500)], 2.0) == {"actor-0": 250.0}
 
 
-def test_an_actor_that_stands_still_becomes_slower() -> None:
+def test_the_rate_of_a_suspended_actor_falls() -> None:
     speeds = Speeds()
     speeds.look([actor(0)], 0.0)
     speeds.look([actor(100)], 1.0)
@@ -185,7 +186,7 @@ def test_only_the_last_seconds_count() -> None:
     assert found["actor-0"] == pytest.approx((99**2 - 89**2) / 10)
 
 
-def test_an_actor_that_was_started_again_begins_anew_and_one_that_is_gone_is_forgotten() -> None:
+def test_a_restarted_actor_starts_at_zero_and_one_that_is_gone_is_forgotten() -> None:
     speeds = Speeds()
     speeds.look([actor(0), actor(0, "actor-1")], 0.0)
     assert speeds.look([actor(900), actor(10, "actor-1")], 1.0) == {"actor-0": 900.0, "actor-1": 10.0}

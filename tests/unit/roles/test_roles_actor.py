@@ -14,16 +14,16 @@ import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from dpsr_apex.agent.dqn import DqnAgent, Experience
+from dpsr_apex.agent.protocol import Agent, Experience
 from dpsr_apex.config import ActorConfig, Config, EnvConfig, ReplayConfig, RunConfig
-from dpsr_apex.envs.compression import DamagedSnapshot
+from dpsr_apex.envs.compression import DamagedSnapshot, FrameCodec
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.replay.schedules import Schedule, constant
-from dpsr_apex.replay.transitions import Transitions
-from dpsr_apex.roles.actor import Actor, Game
+from dpsr_apex.replay.transitions import Stack, Transitions
+from dpsr_apex.roles.actor import Actor, Collected, Episode
+from dpsr_apex.schedules import Schedule, constant
 from dpsr_apex.state import State
-from dpsr_apex.wire.messages import Insert, Inserted, Recycle
+from dpsr_apex.wire.messages import Recycle
 
 ACTIONS = 4
 
@@ -63,7 +63,7 @@ class Walk(gymnasium.Env[Any, Any]):
 
 
 class OneWay(Walk):
-    """The same without a way back."""
+    """An environment that cannot be restored."""
 
     snapshot = None  # type: ignore[assignment]
     restore = None  # type: ignore[assignment]
@@ -103,10 +103,10 @@ def build(
     )
     envs = [StackedEnv(env(), None, seed=10 * seed + i) for i in range(environments)]
     recycler = StackedEnv(env(), None, seed=999)
-    return Actor(config, cast(DqnAgent, agent or Fixed()), envs, recycler, np.random.default_rng(seed))
+    return Actor(config, cast(Agent, agent or Fixed()), envs, recycler, np.random.default_rng(seed))
 
 
-def steps(actor: Actor, count: int, clock: int = 0) -> list[Insert]:
+def steps(actor: Actor, count: int, clock: int = 0) -> list[Collected]:
     """`count` steps of an actor whose replay has taken `clock` transitions before."""
     sent = []
     for _ in range(count):
@@ -114,11 +114,11 @@ def steps(actor: Actor, count: int, clock: int = 0) -> list[Insert]:
         if message is not None:
             sent.append(message)
             clock += len(message.transitions)
-            actor.inserted(Inserted(clock))
+            actor.set_clock(clock)
     return sent
 
 
-def flat(messages: Sequence[Insert]) -> list[tuple[Any, ...]]:
+def flat(messages: Sequence[Collected]) -> list[tuple[Any, ...]]:
     """Every transition that was sent, in plain values."""
     return [
         tuple(column[row] if isinstance(column, list) else column[row].item() for column in columns)
@@ -132,7 +132,7 @@ def test_epsilon_follows_the_clock_that_it_was_told() -> None:
     actor = build(epsilon=Schedule(1.0, 0.02, over=0.1))
     assert actor.epsilons.tolist() == [1.0]
     for t, expected in ((50, 0.51), (100, 0.02), (900, 0.02)):
-        actor.inserted(Inserted(t))
+        actor.set_clock(t)
         assert actor.epsilons == pytest.approx(expected)
 
 
@@ -157,13 +157,13 @@ def test_a_transition_is_what_happened_with_the_snapshot_of_its_start() -> None:
     place = int(actor.envs[0].frames[0, 0])
     codec = actor.envs[0].codec
     for number, (s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot) in enumerate(flat(steps(actor, 6))):
-        assert codec.inflate_stack(s_tm1).tolist() == [[place, number]]
-        assert codec.inflate_stack(s_t).tolist() == [[place + 2, number + 1]]
+        assert codec.decompress_stack(s_tm1).tolist() == [[place, number]]
+        assert codec.decompress_stack(s_t).tolist() == [[place + 2, number + 1]]
         assert snapshot == f"{place},{number}".encode()
         assert (a_tm1, r_t, terminal, n_steps) == (1, place + 2, number == 5, 1)
         place += 2
-    assert [game.steps for game in actor.drain_games()] == [6]
-    assert actor.drain_games() == []
+    assert [episode.steps for episode in actor.drain_episodes()] == [6]
+    assert actor.drain_episodes() == []
     assert actor.envs[0].game_steps == 0
 
 
@@ -176,7 +176,7 @@ def test_several_environments_are_stepped_side_by_side() -> None:
     assert message.transitions.r_t.tolist() == [place + 3 for place in places]
     assert [batch.shape for batch in agent.seen] == [(3, 1, 2)]
     steps(actor, 5)
-    assert [game.steps for game in actor.drain_games()] == [6, 6, 6]
+    assert [episode.steps for episode in actor.drain_episodes()] == [6, 6, 6]
 
 
 def test_nothing_is_sent_until_n_steps_are_gone() -> None:
@@ -197,10 +197,10 @@ def test_the_actors_own_td_errors_travel_only_when_they_are_wanted() -> None:
 
 def request(actor: Actor, stored: Sequence[int], places: Sequence[tuple[int, int]] | None = None) -> Recycle:
     """Ask to enter `places` again (place 10 i after i % 5 steps), where `stored[i]` was done."""
-    squeeze = actor.envs[0].codec.squeeze
+    compress = actor.envs[0].codec.compress
     places = places or [(10 * i, i % 5) for i in range(len(stored))]
     starts = Transitions(
-        s_tm1=[(squeeze(np.array(place, np.float32)),) for place in places],
+        s_tm1=[(compress(np.array(place, np.float32)),) for place in places],
         a_tm1=np.array(stored),
         r_t=np.zeros(len(stored), np.float32),
         s_t=[()] * len(stored),
@@ -223,7 +223,7 @@ def test_recycling_enters_the_stored_state_and_takes_the_greedy_action() -> None
     assert recycled.s_tm1 == asked.starts.s_tm1
     assert recycled.snapshots == asked.starts.snapshots
     assert recycled.r_t.tolist() == [10 * i + 3 for i in range(6)]
-    ends = [codec.inflate_stack(end)[-1].tolist() for end in recycled.s_t]
+    ends = [codec.decompress_stack(end)[-1].tolist() for end in recycled.s_t]
     assert ends == [[10 * i + 3, i % 5 + 1] for i in range(6)]
     assert recycled.n_steps.tolist() == [1] * 6
     assert not recycled.terminal.any()
@@ -231,7 +231,7 @@ def test_recycling_enters_the_stored_state_and_takes_the_greedy_action() -> None
     after = actor.save()
     assert {k: v for k, v in after.facts.items() if k != "actor"} == {
         k: v for k, v in before.facts.items() if k != "actor"
-    }, "the play itself went on undisturbed"
+    }, "the episode itself continued undisturbed"
 
 
 def test_a_recycled_end_is_an_end() -> None:
@@ -250,14 +250,14 @@ def test_where_the_greedy_action_was_done_already_any_other_is_taken_alike(store
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
-def test_one_that_is_saved_and_loaded_goes_on_bit_for_bit(n_steps: int) -> None:
+def test_an_actor_that_is_saved_and_loaded_continues_bit_for_bit(n_steps: int) -> None:
     actor, other = (build(epsilon=Schedule(1.0, 0.0), environments=2, n_steps=n_steps, seed=seed) for seed in (1, 2))
     steps(actor, 8)
     state = actor.save()
     other.load(State(json.loads(json.dumps(state.facts)), state.arrays))
     assert other.t == actor.t
     assert flat(steps(other, 25, other.t)) == flat(steps(actor, 25, actor.t))
-    assert other.drain_games() == actor.drain_games() != []
+    assert other.drain_episodes() == actor.drain_episodes() != []
     message = request(actor, [2] * 20)
     np.testing.assert_array_equal(actor.recycle(message).transitions.a_tm1, other.recycle(message).transitions.a_tm1)
 
@@ -268,20 +268,20 @@ def test_steps_that_are_pending_never_run_into_the_new_game_of_an_environment_wi
     other.load(actor.save())
     codec = other.envs[0].codec
     first = flat(steps(other, 5))[0]
-    assert codec.inflate_stack(first[0])[-1, 1] == 0.0
-    assert codec.inflate_stack(first[3])[-1, 1] == 5.0
+    assert codec.decompress_stack(first[0])[-1, 1] == 0.0
+    assert codec.decompress_stack(first[3])[-1, 1] == 5.0
 
 
 def test_scores_are_of_whole_unclipped_games_over_lost_lives() -> None:
     config = replace(Config(), env=EnvConfig("Breakout"), actor=ActorConfig(exploration=constant(1.0)))
     env = make_stacked("Breakout", training=True, seed=3)
-    actor = Actor(config, cast(DqnAgent, Fixed()), [env], None, np.random.default_rng(0))
-    ends, points, games = 0, 0.0, list[Game]()
+    actor = Actor(config, cast(Agent, Fixed()), [env], None, np.random.default_rng(0))
+    ends, points, games = 0, 0.0, list[Episode]()
     while not games:
         (message,) = steps(actor, 1)
         ends += int(message.transitions.terminal.sum())
         points += float(message.transitions.r_t.sum())  # a brick of the lower rows counts 1, also unclipped
-        games = actor.drain_games()
+        games = actor.drain_episodes()
     assert ends == 5
     assert games[0].score == points
     actor.close()
@@ -291,7 +291,7 @@ def test_on_a_ladder_every_environment_of_every_actor_keeps_its_own_epsilon() ->
     rungs: list[float] = []
     for place in range(3):
         actor = build(environments=2, ladder=True)
-        actor.stand_on(place, actors=3)
+        actor.set_position(place, actors=3)
         steps(actor, 3)
         rungs += actor.epsilons.tolist()
     assert rungs == pytest.approx([0.4 ** (1 + 7 * i / 5) for i in range(6)])
@@ -299,8 +299,8 @@ def test_on_a_ladder_every_environment_of_every_actor_keeps_its_own_epsilon() ->
 
 def test_an_actor_more_than_planned_shares_a_rung() -> None:
     one, more = build(ladder=True), build(ladder=True)
-    one.stand_on(1, actors=4)
-    more.stand_on(5, actors=4)
+    one.set_position(1, actors=4)
+    more.set_position(5, actors=4)
     assert one.epsilons.tolist() == more.epsilons.tolist()
 
 
@@ -324,3 +324,35 @@ def test_recycling_step_by_step_is_recycling_at_once() -> None:
     assert answers[3] is not None
     assert answers[3].transitions.s_t == expected.transitions.s_t
     np.testing.assert_array_equal(answers[3].td_errors, expected.td_errors)
+
+
+def test_the_states_of_all_candidates_are_decompressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = build(Fixed(wanted=2))
+    asked = request(actor, [0, 1, 3])
+    decompressed: list[int] = []
+    decompress_stacks = FrameCodec.decompress_stacks
+
+    def counted(codec: FrameCodec, stacks: Sequence[Stack]) -> NDArray[Any]:
+        decompressed.append(len(stacks))
+        return decompress_stacks(codec, stacks)
+
+    monkeypatch.setattr(FrameCodec, "decompress_stacks", counted)
+    actor.recycle(asked)
+    assert decompressed == [3]
+
+
+def test_an_environment_that_changes_the_frames_it_is_given_changes_no_td_error() -> None:
+    class Scribbler(Walk):
+        def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:
+            super().restore(snapshot, frames)
+            frames[:] = -1
+
+    class Watcher(Fixed):
+        def td_errors(self, experience: Experience) -> NDArray[np.float64]:
+            self.seen.append(experience.s_tm1)
+            return super().td_errors(experience)
+
+    agent = Watcher(wanted=2)
+    actor = build(agent, env=Scribbler)
+    actor.recycle(request(actor, [0, 1, 3]))
+    np.testing.assert_array_equal(agent.seen[-1][:, -1], [[0, 0], [10, 1], [20, 2]])

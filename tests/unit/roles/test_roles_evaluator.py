@@ -1,4 +1,4 @@
-"""Evaluation by the design's protocol: whole games, unclipped, seeds of their own, an epsilon of 0.001."""
+"""The evaluation protocol: full episodes, unclipped rewards, separate seeds, an epsilon of 0.001."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpsr_apex.agent.dqn import DqnAgent
+from dpsr_apex.agent.protocol import Agent
 from dpsr_apex.config import Config, EnvConfig, EvaluationConfig, RunConfig
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.roles import evaluator
@@ -35,7 +35,7 @@ def config(name: str = "CartPole-v1", seed: int = 0, **evaluation: Any) -> Confi
 
 
 def play(run: Config, agent: Scripted | None = None, t: int = 100, **options: Any) -> Evaluation:
-    return evaluate(run, cast(DqnAgent, agent or Scripted()), t, **options)
+    return evaluate(run, cast(Agent, agent or Scripted()), t, **options)
 
 
 def test_the_defaults_are_those_of_the_protocol() -> None:
@@ -113,6 +113,6 @@ def test_it_ends_at_once_when_asked_and_has_no_result() -> None:
 def test_every_picture_and_every_game_is_told() -> None:
     pictures: list[NDArray[np.uint8]] = []
     scores: list[float] = []
-    found = play(config("Corridor", episodes=2, epsilon=0.0), show=pictures.append, after_game=scores.append)
+    found = play(config("Corridor", episodes=2, epsilon=0.0), show=pictures.append, after_episode=scores.append)
     assert len(pictures) == sum(found.steps)
     assert scores == found.scores

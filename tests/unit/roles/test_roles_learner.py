@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpsr_apex.agent.dqn import DqnAgent, Update
+from dpsr_apex.agent.dqn import DqnAgent
+from dpsr_apex.agent.protocol import Update
 from dpsr_apex.config import LearnerConfig
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.replay.transitions import Stack, Transitions
-from dpsr_apex.roles.experience import inflate
+from dpsr_apex.roles.experience import decompress
 from dpsr_apex.roles.learner import Learner
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import Batch, Priorities
@@ -24,7 +25,7 @@ CODEC = FrameCodec((SIZE,), np.float32)
 
 def batch(t: int, rows: int = 4) -> Batch:
     rng = np.random.default_rng(t)
-    stacks: list[Stack] = [(CODEC.squeeze(frame),) for frame in rng.normal(size=(2 * rows, SIZE)).astype(np.float32)]
+    stacks: list[Stack] = [(CODEC.compress(frame),) for frame in rng.normal(size=(2 * rows, SIZE)).astype(np.float32)]
     transitions = Transitions(
         s_tm1=stacks[:rows],
         a_tm1=rng.integers(2, size=rows),
@@ -55,19 +56,15 @@ def learn(learner: Learner, given: Batch) -> tuple[Priorities, Update]:
     return learner.learn(given, learner.prepare(given))
 
 
-def test_it_asks_for_batches_of_the_configured_size() -> None:
-    assert build().want().batch_size == 4
-
-
 def test_priorities_are_of_the_networks_before_the_update_and_by_identity() -> None:
     learner = build()
     given = batch(1)
-    expected = learner.agent.td_errors(inflate(given.transitions, CODEC))
+    expected = learner.agent.td_errors(decompress(given.transitions, CODEC))
     before = network(learner, "online.")
     priorities, update = learn(learner, given)
     np.testing.assert_array_equal(priorities.identities, given.identities)
     np.testing.assert_allclose(priorities.td_errors, expected, rtol=1e-5)
-    np.testing.assert_array_equal(update.td_errors, priorities.td_errors)
+    np.testing.assert_array_equal(update.priorities, priorities.td_errors)
     assert any(not np.array_equal(before[key], array) for key, array in network(learner, "online.").items())
     assert learner.updates == 1
 
@@ -92,7 +89,7 @@ def test_the_target_network_is_synced_by_t_after_the_update(clocks: list[int], s
     assert synced == synced_at
 
 
-def test_one_that_is_saved_and_loaded_goes_on_bit_for_bit() -> None:
+def test_a_learner_that_is_saved_and_loaded_continues_bit_for_bit() -> None:
     learner, other = build(seed=1), build(seed=2)
     for t in range(1, 16):
         learn(learner, batch(t))

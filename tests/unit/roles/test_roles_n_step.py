@@ -66,7 +66,9 @@ def test_the_transitions_are_those_of_the_oracle_in_order(steps: list[Lived], n:
 
 
 @given(STEPS, st.integers(1, 5), st.data())
-def test_one_that_is_saved_and_loaded_goes_on_bit_for_bit(steps: list[Lived], n: int, data: st.DataObject) -> None:
+def test_an_accumulator_that_is_saved_and_loaded_continues_bit_for_bit(
+    steps: list[Lived], n: int, data: st.DataObject
+) -> None:
     stop = data.draw(st.integers(0, len(steps)))
     whole, first, second = (NStep(n, 0.9) for _ in range(3))
     expected = [push(whole, steps, number) for number in range(len(steps))]

@@ -1,0 +1,43 @@
+"""`dpsr-apex check`: verify that environments can be saved and restored exactly."""
+
+from __future__ import annotations
+
+import argparse
+
+from dpsr_apex.cli.arguments import fail, positive
+
+SUMMARY = "verify that environments can be saved and restored exactly"
+EXAMPLES = """\
+  dpsr-apex check Breakout CartPole-v1
+  dpsr-apex check my_package.my_module:MyEnv
+  dpsr-apex check --all
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    command.add_argument(
+        "names",
+        nargs="*",
+        metavar="ENV",
+        help="an ALE game, a MinAtar game (MinAtar/Breakout), a Gymnasium id or package.module:Class",
+    )
+    command.add_argument("--all", action="store_true", help="check the paper's 24 games")
+    command.add_argument(
+        "--moments",
+        type=positive,
+        default=300,
+        metavar="N",
+        help="minimum number of states to check per environment (default: 300)",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Check the environments; return the exit code, 0 if all passed."""
+    from dpsr_apex.check import check_command
+    from dpsr_apex.envs.check import PAPER_GAMES
+
+    names = [*given.names, *(PAPER_GAMES if given.all else ())]
+    if not names:
+        return fail("name at least one environment, or use --all for the paper's 24 games", 2)
+    return check_command(names, given.moments)

@@ -1,0 +1,42 @@
+"""`dpsr-apex resume`: continue a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dpsr_apex.cli.arguments import add_bind, add_run_directory, positive
+from dpsr_apex.cli.engines import add_cluster, choose_place
+
+SUMMARY = "continue a run from its newest checkpoint"
+EXAMPLES = """\
+  dpsr-apex resume runs/cartpole-dpsr-seed0-20260101-120000
+  dpsr-apex resume runs/cartpole-dpsr-seed0-20260101-120000 --steps 100000      train longer
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_run_directory(command)
+    command.add_argument(
+        "--steps", type=int, metavar="T", help="new length of the run in transitions; schedules are stretched to it"
+    )
+    command.add_argument("--actors", type=positive, metavar="N", help="new number of actor processes")
+    command.add_argument(
+        "--checkpoint", type=Path, metavar="DIR", help="continue from an earlier checkpoint; later ones are removed"
+    )
+    add_bind(command, "address to serve the run on (default: this machine only)")
+    add_cluster(command)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Continue the run; return the exit code."""
+    from dpsr_apex.config_files import load_config
+    from dpsr_apex.record.run_directory import RunDirectory
+
+    directory = RunDirectory.open(given.run_dir if given.cluster is None else given.run_dir.resolve())
+    place = choose_place(given, is_solo=load_config(directory.config).system.actors == 0)
+
+    from dpsr_apex.running import resume
+
+    return resume(directory.path, given.steps, given.checkpoint, given.actors, place.engine_for)

@@ -1,0 +1,1 @@
+"""What a run writes to disk: its directory, lock, checkpoints, metrics and evaluations."""

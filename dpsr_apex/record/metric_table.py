@@ -1,0 +1,113 @@
+"""Every key in a row of `metrics.jsonl` and `evaluations.jsonl`, with its unit and its meaning.
+
+`docs/metrics.md` is generated from these tables (`make docs`). A test fails if a key is written but not listed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """One key of a row."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+METRICS: dict[str, tuple[Metric, ...]] = {
+    "Progress": (
+        Metric("t", "transitions", "the clock: transitions inserted into the replay so far"),
+        Metric("updates", "updates", "gradient steps so far"),
+        Metric("steps_per_update", "transitions", "transitions per update so far, since `learner.learning_starts`"),
+        Metric("elapsed_seconds", "s", "wall-clock time so far, across resumes"),
+        Metric("steps_per_second", "1/s", "transitions per second since the last row"),
+        Metric("updates_per_second", "1/s", "updates per second since the last row"),
+    ),
+    "Episodes": (
+        Metric("episodes", "episodes", "training episodes that have ended so far"),
+        Metric("return_mean", "points", "mean score of the episodes since the last row; null if none ended"),
+        Metric("return_best", "points", "highest score of a training episode so far"),
+        Metric("game_steps_mean", "steps", "mean length of the episodes since the last row; null if none ended"),
+        Metric("evaluation_mean", "points", "mean score of the newest evaluation; null before the first"),
+        Metric("epsilon", "fraction", "fraction of random actions; null if every actor has its own (`actor.ladder`)"),
+    ),
+    "Learner": (
+        Metric("loss", "", "mean loss of the updates since the last row"),
+        Metric("mean_q", "", "mean Q(s, a) over the batches since the last row"),
+        Metric("gradient_norm", "", "mean gradient norm before clipping, since the last row"),
+        Metric("learner_waiting", "fraction", "fraction of the last second spent waiting for a batch"),
+    ),
+    "Schedules": (
+        Metric("alpha", "", "sampling exponent α: probability ∝ priority^α"),
+        Metric("beta", "", "exponent β of the importance weights"),
+        Metric("gamma", "", "replacing exponent γ: candidates are sampled ∝ priority^−γ"),
+    ),
+    "Replay": (
+        Metric("stored", "transitions", "transitions in the replay"),
+        Metric("fill", "fraction", "fraction of the capacity in use"),
+        Metric("age_mean", "transitions", "mean age of the stored transitions: t minus the t of insertion"),
+        Metric("age_deciles", "transitions", "minimum, nine deciles and maximum of the ages"),
+        Metric("age_histogram", "transitions", "edges of equally wide bins, and counts"),
+        Metric("priority_mean", "", "mean priority of the stored transitions"),
+        Metric("priority_deciles", "", "minimum, nine deciles and maximum of the priorities"),
+        Metric("priority_histogram", "", "edges of logarithmically spaced bins, and counts"),
+        Metric("priorities_updated", "transitions", "priorities updated by the learner so far"),
+        Metric("priorities_stale", "transitions", "priorities received for transitions that had been replaced"),
+        Metric("replaced", "transitions", "stored transitions replaced so far"),
+        Metric("replaced_age", "transitions", "sum of their ages"),
+        Metric("replaced_priority", "", "sum of their priorities"),
+        Metric("replaced_age_mean", "transitions", "mean age of those replaced since the last row; null if none"),
+        Metric("replaced_priority_mean", "", "mean priority of those replaced since the last row; null if none"),
+    ),
+    "Recycling": (
+        Metric("rounds_opened", "rounds", "recycling rounds opened so far"),
+        Metric("rounds_closed", "rounds", "rounds in which every candidate was answered"),
+        Metric("rounds_expired", "rounds", "rounds that ended before every candidate was answered"),
+        Metric("candidates_drawn", "transitions", "candidates sampled for all rounds"),
+        Metric("candidates_applied", "transitions", "candidates whose result was stored in their slot"),
+        Metric("candidates_stale", "transitions", "candidates that had been replaced when their result arrived"),
+        Metric("candidates_lost", "transitions", "candidates without a result when their round ended"),
+        Metric("answers_late", "transitions", "results for a round that had ended, or received twice"),
+        Metric("recycled", "transitions", "recycled transitions stored so far"),
+        Metric("recycled_gain", "", "sum over them: own priority minus the priority of the replaced transition"),
+    ),
+    "Processes": (
+        Metric("actors", "processes", "actors in the run"),
+        Metric("traffic_sent", "transitions", "transitions sent, as reported by the actors"),
+        Metric("traffic_received", "transitions", "transitions received by the replay, each counted once"),
+        Metric("traffic_inserted", "transitions", "transitions inserted"),
+        Metric("traffic_refused", "transitions", "transitions rejected: after the last step, or invalid"),
+        Metric("traffic_duplicate_chunks", "chunks", "chunks received more than once"),
+        Metric("traffic_gaps", "chunks", "chunks received before their predecessor"),
+        Metric("traffic_overruns", "chunks", "chunks received beyond the window of their actor"),
+        Metric("traffic_dropped_requests", "requests", "requests for batches in excess of `system.prefetch`"),
+        Metric("traffic_candidates_reissued", "transitions", "candidates reassigned after their actor left"),
+        Metric("traffic_candidates_failed", "transitions", "candidates whose state could not be restored"),
+        Metric("traffic_candidates_given_up", "transitions", "candidates given up after two actors left"),
+        Metric("traffic_malformed", "messages", "messages that could not be decoded"),
+        Metric("traffic_refused_messages", "messages", "messages decoded but rejected as invalid"),
+        Metric("traffic_stale_eras", "messages", "answers to requests sent before a restart of the replay"),
+        Metric("traffic_strangers", "messages", "messages from processes that were not members of the run"),
+        Metric("traffic_joins", "joins", "joins, repeated ones included"),
+        Metric("traffic_refused_joins", "joins", "joins that were rejected"),
+        Metric("traffic_expired_leases", "processes", "processes that were silent for longer than `system.lease`"),
+    ),
+}
+"""The keys of `metrics.jsonl`, by section. The last section and `learner_waiting` are absent in single-process runs."""
+
+EVALUATION_METRICS = (
+    Metric("t", "transitions", "clock t of the evaluated weights"),
+    Metric("games", "episodes", "number of episodes"),
+    Metric("scores", "points", "score of each episode"),
+    Metric("steps", "steps", "length of each episode"),
+    Metric("mean", "points", "mean score"),
+    Metric("median", "points", "median score"),
+)
+"""The keys of `evaluations.jsonl`."""
+
+
+def metric_names() -> set[str]:
+    """Return every key of `metrics.jsonl`."""
+    return {metric.name for section in METRICS.values() for metric in section}

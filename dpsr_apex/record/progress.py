@@ -1,0 +1,38 @@
+"""The progress of a run according to its run directory: the one definition of trained, evaluated and finished.
+
+It reads files that another process may be writing, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dpsr_apex.config_files import load_config
+from dpsr_apex.files import BadLine, read_rows
+from dpsr_apex.record.checkpoint import has_checkpoint
+from dpsr_apex.record.run_directory import RunDirectory
+
+
+def is_trained(run: RunDirectory) -> bool:
+    """Whether the checkpoint of the last step exists."""
+    return run.config.is_file() and has_checkpoint(run.checkpoints, _total_steps(run))
+
+
+def is_evaluated(run: RunDirectory) -> bool:
+    """Whether the evaluation of the last step exists, regardless of checkpoints."""
+    if not run.config.is_file():
+        return False
+    damaged: list[BadLine] = []  # another row may still be the last evaluation
+    return max((row["t"] for row in read_rows(run.evaluations, damaged)), default=-1) >= _total_steps(run)
+
+
+def is_finished(run: RunDirectory) -> bool:
+    """Whether there is nothing left to do: the run is trained and evaluated."""
+    return is_evaluated(run) and is_trained(run)
+
+
+def passed(period: int, since: int, t: int) -> bool:
+    """Whether a multiple of `period` lies after `since` and up to t; never for a period of 0."""
+    return period > 0 and t // period > since // period
+
+
+def _total_steps(run: RunDirectory) -> int:
+    return load_config(run.config).run.total_steps

@@ -1,0 +1,153 @@
+"""Recording of a run, single-process or multi-process: counters and means since the last row, and the rows.
+
+It only counts and writes; a full disk never ends a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dpsr_apex.config import Config
+from dpsr_apex.files import Row, to_json
+from dpsr_apex.record.census import take_census
+from dpsr_apex.record.metrics import Interval, Metrics
+from dpsr_apex.record.progress import passed
+from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.replay.records import Counters
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.state import State, join, split
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Totals:
+    """The state needed to continue recording as if the run had never stopped."""
+
+    logged_at: int = 0  # clock t of the last row
+    episodes: int = 0
+    best_return: float | None = None
+    evaluation_mean: float | None = None
+    elapsed_seconds: float = 0.0  # wall-clock time, across resumes
+    replaced: list[float] = field(default_factory=lambda: [0, 0, 0.0])  # at the last row: count, sums of age, priority
+
+
+class Recorder:
+    """Writes the rows of one run; `note` is called with messages for the user. Use `with recorder.open(...)`."""
+
+    def __init__(self, config: Config, run: RunDirectory, note: Callable[[str], None]) -> None:
+        self.totals = Totals()
+        self._config = config
+        self._run = run
+        self._note = note
+        self._interval = Interval()
+        self._progress = (time.monotonic(), 0, 0)  # time, t and updates of the last row
+
+    def open(self, resumed_at: int | None, updates: int = 0) -> Metrics:
+        """Open the files of rows; if the run continues at clock `resumed_at`, later rows are dropped."""
+        self._progress = (time.monotonic(), resumed_at or 0, updates)
+        self._metrics = Metrics(self._run, resumed_at)
+        return self._metrics
+
+    def is_due(self, t: int) -> bool:
+        """Whether a row is due: after every multiple of the log period, and at the end."""
+        last = t >= self._config.run.total_steps
+        return (passed(self._config.run.log_period, self.totals.logged_at, t) or last) and self.totals.logged_at < t
+
+    def add_episodes(self, episodes: Iterable[tuple[float, int]]) -> None:
+        """Add the score and the length of each episode that ended."""
+        for score, steps in episodes:
+            self._interval.add("return", score)
+            self._interval.add("game_steps", steps)
+            self.totals.episodes += 1
+            best = self.totals.best_return
+            self.totals.best_return = score if best is None else max(best, score)
+
+    def add_updates(self, count: int, loss: float, mean_q: float, gradient_norm: float) -> None:
+        """Add `count` updates with these means."""
+        self._interval.add("loss", loss, count)
+        self._interval.add("mean_q", mean_q, count)
+        self._interval.add("gradient_norm", gradient_norm, count)
+
+    def exclude_time(self, seconds: float) -> None:
+        """Exclude time from the speed since the last row; it still counts as time of the run."""
+        self.totals.elapsed_seconds += seconds
+        since, t, updates = self._progress
+        self._progress = (since + seconds, t, updates)
+
+    def write(self, replay: Replay, updates: int, epsilon: float | None, more: dict[str, Any]) -> Row:
+        """Write one row, begin the next interval, and return the row."""
+        self.totals.logged_at = replay.t
+        row: Row = to_json(self._row(replay, updates, epsilon) | more)
+        self.guard(lambda: self._metrics.write(row))
+        return row
+
+    def guard(self, writing: Callable[[], None]) -> None:
+        """Execute a write that the run does not depend on: if it fails, as on a full disk, note it and continue."""
+        try:
+            writing()
+        except OSError as error:
+            self._note(f"Could not write ({error}); the run continues.")
+
+    def save(self) -> State:
+        """Return the state that `load` needs to continue in the middle of an interval."""
+        return join({"totals": State(asdict(self.totals), {}), "interval": self._interval.save()})
+
+    def load(self, state: State) -> None:
+        """Continue from a state returned by `save`."""
+        parts = split(state)
+        self.totals = Totals(**parts["totals"].facts)
+        self._interval.load(parts["interval"])
+
+    def _row(self, replay: Replay, updates: int, epsilon: float | None) -> dict[str, Any]:
+        config, t, total = self._config, replay.t, self._config.run.total_steps
+        means = self._interval.drain()
+        alpha, gamma = replay.exponents
+        return {
+            "t": t,
+            "episodes": self.totals.episodes,
+            "return_mean": means.get("return"),
+            "return_best": self.totals.best_return,
+            "game_steps_mean": means.get("game_steps"),
+            "evaluation_mean": self.totals.evaluation_mean,
+            "epsilon": epsilon,
+            "alpha": alpha,
+            "beta": config.replay.bias_annealing.at(t, total),
+            "gamma": gamma,
+            "fill": replay.size / config.replay.capacity,
+            "stored": replay.size,
+            **take_census(replay),
+            **self._replaced(replay.counters),
+            **asdict(replay.counters),
+            "updates": updates,
+            "steps_per_update": (t - config.learner.learning_starts + 1) / updates if updates else None,
+            "loss": means.get("loss"),
+            "mean_q": means.get("mean_q"),
+            "gradient_norm": means.get("gradient_norm"),
+            **self._speeds(t, updates),
+        }
+
+    def _replaced(self, counters: Counters) -> dict[str, float | None]:
+        """Return the mean age and priority of transitions replaced since the last row; None if there were none."""
+        now = [counters.replaced, counters.replaced_age, counters.replaced_priority]
+        count, age, priority = (new - old for new, old in zip(now, self.totals.replaced, strict=True))
+        self.totals.replaced = now
+        return {
+            "replaced_age_mean": age / count if count else None,
+            "replaced_priority_mean": priority / count if count else None,
+        }
+
+    def _speeds(self, t: int, updates: int) -> dict[str, float]:
+        now = (time.monotonic(), t, updates)
+        seconds, steps, updates_since = (new - old for new, old in zip(now, self._progress, strict=True))
+        self._progress = now
+        self.totals.elapsed_seconds += seconds
+        return {
+            "steps_per_second": steps / seconds,
+            "updates_per_second": updates_since / seconds,
+            "elapsed_seconds": self.totals.elapsed_seconds,
+        }

@@ -1,0 +1,86 @@
+"""The single-process mode: actor, replay and learner in one thread, each called directly.
+
+Compare `Solo.step` with the paper's Algorithm 1. Everything is reproducible: all randomness comes from the run's seed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpsr_apex.agent.protocol import Update
+from dpsr_apex.config import Config
+from dpsr_apex.protocol.conversions import batch_message, recycle_request
+from dpsr_apex.protocol.rate_limiter import RateLimiter
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.roles.actor import Actor, Collected
+from dpsr_apex.roles.build import TRAINING, build_agent, build_env, seeds
+from dpsr_apex.roles.learner import Learner
+from dpsr_apex.state import State
+
+ERA = 0  # in a single process the replay is never restarted while the learner is running
+
+
+class Solo:
+    """A single-process run."""
+
+    def __init__(self, config: Config) -> None:
+        agent_seed, actor_seed, replay_seed, recycler_seed, *env_seeds = seeds(
+            config, TRAINING, 4 + config.actor.environments
+        )
+        envs = [build_env(config, seed, training=True) for seed in env_seeds]
+        recycler = build_env(config, recycler_seed, training=True)
+        self.agent = build_agent(config, recycler, agent_seed)
+        self.actor = Actor(config, self.agent, envs, recycler, np.random.default_rng(actor_seed))
+        self.replay = Replay(config.replay, config.run.total_steps, np.random.default_rng(replay_seed))
+        self.rate = RateLimiter.of(config)
+        self.learner = Learner(config.learner, self.agent, recycler.codec)
+        self._batch_size = config.learner.batch_size
+
+    @property
+    def t(self) -> int:
+        """The clock: transitions inserted so far."""
+        return self.replay.t
+
+    def step(self) -> list[Update]:
+        """Step every environment once, with everything that Algorithm 1 does for it; return the updates made."""
+        collected = self.actor.step()
+        return [update for one in collected.one_by_one() for update in self._tick(one)] if collected else []
+
+    def _tick(self, one: Collected) -> list[Update]:
+        """Insert one transition; a round that it opens completes before anything else happens."""
+        rounds = self.replay.insert(*one)
+        self.actor.set_clock(self.t)
+        for round_ in rounds:
+            answer = self.actor.recycle(recycle_request(round_, ERA))
+            self.replay.answer(round_.number, answer.identities, answer.transitions, answer.td_errors)
+            if answer.failed.size:
+                self.replay.expire(round_.number)
+        return self._learn()
+
+    def _learn(self) -> list[Update]:
+        updates = []
+        while self.rate.may_sample(self.t):
+            self.rate.batches += 1
+            batch = batch_message(self.replay.sample(self._batch_size), self.t, ERA)
+            priorities, update = self.learner.learn(batch, self.learner.prepare(batch))
+            self.replay.update_priorities(priorities.identities, priorities.td_errors)
+            updates.append(update)
+        return updates
+
+    def save(self) -> dict[str, State]:
+        """Return the whole state, by part."""
+        facts, arrays = self.replay.save()
+        replay = State({"replay": facts, "rate": self.rate.save().facts}, arrays)
+        return {"actor": self.actor.save(), "replay": replay, "learner": self.learner.save()}
+
+    def load(self, parts: dict[str, State]) -> None:
+        """Restore a state returned by `save`; the config must be the same."""
+        self.actor.load(parts["actor"])
+        facts, arrays = parts["replay"]
+        self.replay.load(facts["replay"], arrays)
+        self.rate.load(State(facts["rate"], {}))
+        self.learner.load(parts["learner"])
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.actor.close()

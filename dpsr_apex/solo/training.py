@@ -1,0 +1,127 @@
+"""A single-process run from its first step to its last: metrics, evaluations, checkpoints and stopping."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict, dataclass
+
+from dpsr_apex.config import Config
+from dpsr_apex.interrupt import Interrupt
+from dpsr_apex.live.curve import draw_run
+from dpsr_apex.live.view import LiveView
+from dpsr_apex.record.checkpoint import Checkpoint, save_checkpoint
+from dpsr_apex.record.evaluations import keep_evaluation
+from dpsr_apex.record.metrics import truncate_after
+from dpsr_apex.record.progress import passed
+from dpsr_apex.record.recorder import Recorder
+from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate
+from dpsr_apex.solo.algorithm import Solo
+from dpsr_apex.state import State, join, split
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Done:
+    """Clock t at which each periodic task was last done."""
+
+    evaluated_at: int = 0
+    saved_at: int = 0
+
+
+class Training:
+    """One run in its run directory, new or continued from a checkpoint."""
+
+    def __init__(self, config: Config, run: RunDirectory, view: LiveView, checkpoint: Checkpoint | None = None) -> None:
+        self.solo = Solo(config)
+        self._config = config
+        self._run = run
+        self._view = view
+        self._recorder = Recorder(config, run, self._say)
+        self._done = Done()
+        if checkpoint:
+            self._load(checkpoint)
+            truncate_after(run.evaluations, checkpoint.t)
+        self._metrics = self._recorder.open(checkpoint.t if checkpoint else None, self.solo.learner.updates)
+
+    def run(self, interrupt: Interrupt) -> None:
+        """Run to the last step, or until interrupted; in both cases write a checkpoint and a curve at the end."""
+        with self._metrics:
+            while not interrupt.asked:
+                self._do_what_is_due(interrupt)
+                if interrupt.asked or self.solo.t >= self._config.run.total_steps:
+                    break
+                for update in self.solo.step():
+                    self._recorder.add_updates(1, update.loss, update.mean_q, update.gradient_norm)
+                self._view.advance(self.solo.t)
+            self.save()
+        self._recorder.guard(lambda: draw_run(self._config, self._run))
+        self.solo.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step is done and evaluated."""
+        return self.solo.t >= self._config.run.total_steps and self._done.evaluated_at == self.solo.t
+
+    def save(self) -> None:
+        """Write a checkpoint; if the disk is full, report it, keep the last good one and continue."""
+        t = self.solo.t
+        self._done.saved_at = t  # even if it fails: the next attempt is one period later, not at every step
+        parts = self.solo.save() | {"training": self._save_own()}
+        try:
+            path = save_checkpoint(self._run.checkpoints, t, parts, self._config.run.checkpoints_kept)
+        except OSError as error:
+            self._say(f"The checkpoint at t = {t:,} could not be written ({error}); the last good one is kept.")
+        else:
+            log.info("saved %s", path)
+
+    def _do_what_is_due(self, interrupt: Interrupt) -> None:
+        """Do the periodic tasks that are due after a step; none is repeated at the same t, even after a resume."""
+        config, t = self._config, self.solo.t
+        last = t >= config.run.total_steps
+        if (passed(config.evaluation.period, self._done.evaluated_at, t) or last) and self._done.evaluated_at < t:
+            self._evaluate(interrupt)
+        if interrupt.asked:
+            return
+        if self._recorder.is_due(t):
+            self._log()
+        if passed(config.run.checkpoint_period, self._done.saved_at, t) and not last:
+            self.save()
+
+    def _evaluate(self, interrupt: Interrupt) -> None:
+        began = time.monotonic()
+        try:
+            evaluation = evaluate(self._config, self.solo.agent, self.solo.t, stopped=lambda: interrupt.asked)
+        except EvaluationStopped:
+            return
+        self._done.evaluated_at = self.solo.t
+        self._recorder.exclude_time(time.monotonic() - began)
+        self._report(evaluation)
+
+    def _report(self, evaluation: Evaluation) -> None:
+        row = evaluation.row()
+        self._recorder.totals.evaluation_mean = row["mean"]
+        self._recorder.guard(lambda: keep_evaluation(self._run, row, self.solo.agent.weights("online")))
+        self._view.evaluated(row)
+        self._say(evaluation.summary())
+
+    def _log(self) -> None:
+        self._recorder.add_episodes(self.solo.actor.drain_episodes())
+        epsilon = float(self.solo.actor.epsilons.mean())
+        row = self._recorder.write(self.solo.replay, self.solo.learner.updates, epsilon, {})
+        self._view.update(row)
+
+    def _say(self, text: str) -> None:
+        log.info(text)
+        self._view.note(text)
+
+    def _save_own(self) -> State:
+        return join({"done": State(asdict(self._done), {}), "recorder": self._recorder.save()})
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        self.solo.load(checkpoint.parts)
+        own = split(checkpoint.parts["training"])
+        self._done = Done(**own["done"].facts)
+        self._recorder.load(own["recorder"])

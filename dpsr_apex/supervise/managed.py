@@ -1,0 +1,113 @@
+"""One started process of a run. The implementation here is for this machine; a cluster engine has its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from dpsr_apex.protocol.restarts import Exit
+
+LAST_LINES = 5  # of the output of a process that ended without a traceback
+
+log = logging.getLogger(__name__)
+
+
+class Task(NamedTuple):
+    """What a process should run."""
+
+    name: str
+    role: str
+    arguments: list[str]  # of its command line, after `dpsr-apex`
+    log: Path  # receives its output
+
+
+class ManagedProcess(Protocol):
+    """A process that was started once, on any machine."""
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it has its resources; False while it waits for them."""
+
+    def poll(self) -> Exit | None:
+        """Return how it ended; None while it runs or waits for resources."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it runs; a process that waits for resources ends instead."""
+
+    def kill(self) -> None:
+        """End it at once if it runs, and release its resources; `poll` then returns how it ended."""
+
+    def release(self) -> None:
+        """Release the resources reserved for the next process of its name; this one has ended."""
+
+
+class LocalProcess:
+    """A process on this machine."""
+
+    is_placed = True
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._started_at = time.monotonic()
+        self._exit: Exit | None = None
+        with task.log.open("ab") as output:
+            self._log_start = output.tell()
+            # The child ends when it reads the end of this pipe, which is closed when this process ends.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dpsr_apex.cli", *task.arguments, "--lifeline"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches only the supervisor, which then stops the run cleanly
+            )
+
+    def poll(self) -> Exit | None:
+        """Return how it ended; None while it runs."""
+        code = self._process.poll()
+        if code is not None and self._exit is None:
+            seconds = time.monotonic() - self._started_at
+            self._exit = Exit(code, cause_of(code), seconds, output=self._last_output())
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        return self._exit
+
+    def wait(self, seconds: float) -> Exit | None:
+        """Wait for its end; return how it ended, None if it is still running after `seconds`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self._process.poll() is None:
+            log.warning("%s did not stop in time and is killed", self._task.name)
+            self._process.kill()
+            self._process.wait()
+
+    def release(self) -> None:
+        """Do nothing: on this machine, no resources are reserved for a process."""
+
+    def _last_output(self) -> str:
+        """Return its traceback or its last lines, indented."""
+        with contextlib.suppress(OSError), self._task.log.open("rb") as file:
+            file.seek(self._log_start)
+            lines = file.read().decode(errors="replace").splitlines()
+            tracebacks = [i for i, line in enumerate(lines) if line.startswith("Traceback")]
+            return "\n".join(f"    {line}" for line in lines[tracebacks[-1] if tracebacks else -LAST_LINES :])
+        return ""
+
+
+def cause_of(code: int) -> str:
+    """Return why a process with this exit code ended, as text that follows its name."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

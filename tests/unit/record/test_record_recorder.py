@@ -1,0 +1,73 @@
+"""The rows that are written have the keys that are documented, and only those."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpsr_apex.config import Config, ReplayConfig
+from dpsr_apex.files import Row, read_rows
+from dpsr_apex.record.metric_table import EVALUATION_METRICS, METRICS, metric_names
+from dpsr_apex.record.recorder import Recorder
+from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.roles.evaluator import Evaluation
+from dpsr_apex.wire.statistics import Traffic
+from tests.unit.replay.naive import transitions_of
+from tests.unit.replay.twins import make_rows
+
+CONFIG = Config(replay=ReplayConfig(capacity=50, replace_candidates=4, recycle_candidates=4))
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(CONFIG, RunDirectory.create(tmp_path / "run"), pytest.fail)
+
+
+def filled() -> Replay:
+    replay = Replay(CONFIG.replay, CONFIG.run.total_steps, np.random.default_rng(0))
+    replay.insert(transitions_of(make_rows(0, 60)))
+    return replay
+
+
+def write(recorder: Recorder, **more: object) -> Row:
+    with recorder.open(None):
+        return recorder.write(filled(), 3, 0.5, more)
+
+
+def test_every_key_of_a_row_is_in_the_table_of_metrics(recorder: Recorder, tmp_path: Path) -> None:
+    traffic = {f"traffic_{field.name}" for field in fields(Traffic)}
+    of_processes = {"actors", "learner_waiting", *traffic}
+    assert {metric.name for metric in METRICS["Processes"]} == of_processes - {"learner_waiting"}
+    row = write(recorder)
+    assert row.keys() == metric_names() - of_processes
+    assert [set(row)] == [set(written) for written in read_rows(tmp_path / "run" / "metrics.jsonl")]
+
+
+def test_every_key_of_an_evaluation_is_in_its_table() -> None:
+    assert Evaluation(5, [1.0], [2]).row().keys() == {metric.name for metric in EVALUATION_METRICS}
+
+
+def test_a_row_is_returned_as_it_was_written(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.add_updates(2, float("nan"), 1.0, 2.0)
+    row = write(recorder, actors=np.int64(3))
+    assert (row["loss"], row["mean_q"], row["actors"]) == (None, 1.0, 3)
+    assert read_rows(tmp_path / "run" / "metrics.jsonl") == [row]
+
+
+def test_episodes_and_updates_are_means_since_the_last_row(recorder: Recorder) -> None:
+    replay = filled()
+    recorder.add_episodes([(10.0, 5), (20.0, 7)])
+    recorder.add_updates(1, 1.0, 0.0, 0.0)
+    recorder.add_updates(3, 5.0, 0.0, 0.0)
+    with recorder.open(None):
+        first = recorder.write(replay, 4, 0.5, {})
+        recorder.add_episodes([(12.0, 1)])
+        second = recorder.write(replay, 4, 0.5, {})
+    assert (first["episodes"], first["return_mean"], first["game_steps_mean"]) == (2, 15.0, 6.0)
+    assert (first["return_best"], first["loss"]) == (20.0, 4.0)
+    assert (second["episodes"], second["return_mean"], second["return_best"], second["loss"]) == (3, 12.0, 20.0, None)
+    assert second["replaced_age_mean"] is None
