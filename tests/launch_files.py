@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,12 @@ class Pod:
 
 
 def kubernetes() -> list[Document]:
-    """All documents of that file."""
+    """Return all documents of `launch/kubernetes.yaml`."""
+    return deepcopy(_kubernetes())
+
+
+@cache
+def _kubernetes() -> list[Document]:
     return list(yaml.safe_load_all((LAUNCH / "kubernetes.yaml").read_text()))
 
 

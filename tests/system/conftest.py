@@ -1,4 +1,4 @@
-"""What several of the system tests need."""
+"""Fixtures of several system tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.kitchen import set_up_kitchen
+from tests.system.sandbox import set_up_sandbox
 
 pytest.register_assert_rewrite("tests.system.runs")
 
@@ -27,5 +27,5 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def kitchen(tmp_path: Path) -> Path:
-    return set_up_kitchen(tmp_path / "kitchen")
+def sandbox(tmp_path: Path) -> Path:
+    return set_up_sandbox(tmp_path / "sandbox")

@@ -1,4 +1,4 @@
-"""CartPole as tests of faults need it, in a file of its own beside a run: copied to where the run is started."""
+"""CartPole variants for tests of faults, in a file that is copied to where a run is started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELD_SECONDS = 0.05  # of a step
 
 
 class CartPole(ClassicControl):
-    """Hardly moves while there is a file named `hold`, so that there is time for what is to be seen."""
+    """CartPole that steps slowly while a file named `hold` exists, so that tests have time to observe."""
 
     def __init__(self) -> None:
         super().__init__("CartPole-v1")
@@ -24,7 +24,7 @@ class CartPole(ClassicControl):
 
 
 class Fragile(CartPole):
-    """Breaks in every actor after a few steps."""
+    """CartPole that raises in every actor after a few steps."""
 
     steps = 0
 

@@ -1,6 +1,6 @@
-"""CartPole that actors play at walking pace until a file named `go` is there: a run that lasts as long as a test needs.
+"""CartPole that actors step slowly until a file named `go` exists: a run that lasts as long as a test needs.
 
-Copied to where commands are run, as a user's own environment would be.
+The file is copied to where commands are run, as a user's own environment would be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STEP_SECONDS = 0.05
 
 
 class Gated(ClassicControl):
-    """The same task with the same snapshots."""
+    """CartPole with its usual snapshots, slow while the file is missing."""
 
     def __init__(self) -> None:
         super().__init__("CartPole-v1")

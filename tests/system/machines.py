@@ -1,4 +1,4 @@
-"""Other machines, each a network namespace: another stack of addresses, routes and sockets behind a virtual cable."""
+"""Other machines, each a network namespace: its own addresses, routes and sockets behind a virtual cable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Machine(NamedTuple):
 
     @property
     def before(self) -> list[str]:
-        """What to put before a command so that it runs there."""
+        """The prefix of a command that is to run there."""
         return ["ip", "netns", "exec", self.name]
 
     def cut(self) -> None:
@@ -39,8 +39,8 @@ def ip(*words: str) -> None:
 
 
 @contextmanager
-def living_on(machine: Machine) -> Iterator[None]:
-    """While inside, sockets that this thread makes are of that machine."""
+def sockets_on(machine: Machine) -> Iterator[None]:
+    """Inside the block, new sockets of this thread belong to that machine."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/thread-self/ns/net") as own, open(f"/run/netns/{machine.name}") as other:
         assert libc.setns(other.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
@@ -52,7 +52,7 @@ def living_on(machine: Machine) -> Iterator[None]:
 
 @contextmanager
 def machines(count: int) -> Iterator[list[Machine]]:
-    """So many, all plugged into one switch, with addresses 10.99.0.1, 10.99.0.2 and so on."""
+    """Return `count` machines on one switch, with addresses 10.99.0.1, 10.99.0.2 and so on."""
     if shutil.which("ip") is None:
         pytest.skip("network namespaces are made with `ip`: install iproute2")
     mark = f"{os.getpid():x}"

@@ -1,18 +1,17 @@
-"""The head of a run in a process of its own, and synthetic members that say to it whatever a test wants.
+"""The head of a run in its own process, and synthetic members that send it whatever a test wants.
 
-Messages of one member are taken in the order in which it sent them. So the answer to a last question comes when all
-that was said before has been dealt with, and nobody has to wait for a while and hope.
+Messages of one member are handled in the order in which it sent them. So the answer to a last request arrives after
+everything sent before has been handled, and no test has to sleep.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,11 +19,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpsr_apex.config_files import load_config
+from dpsr_apex.processes.control import address_of
 from dpsr_apex.processes.discovery import Address
-from dpsr_apex.processes.link import ask, ask_terms, request_to_join
-from dpsr_apex.processes.onlooker import address_of
-from dpsr_apex.processes.weights import squeeze_weights
-from dpsr_apex.run.run_directory import RunDirectory, write_config
+from dpsr_apex.processes.link import ask_terms, request_to_join
+from dpsr_apex.processes.statistics import ask_stats
+from dpsr_apex.processes.weights import pack_weights
+from dpsr_apex.record.run_directory import RunDirectory, write_config
 from dpsr_apex.wire.codec import Frame, decode, encode
 from dpsr_apex.wire.messages import (
     Gone,
@@ -40,7 +40,7 @@ from dpsr_apex.wire.messages import (
     StatsRequest,
     Welcome,
 )
-from dpsr_apex.wire.sockets import Client, wait
+from dpsr_apex.wire.sockets import ClientSocket, wait
 from tests.system.runs import COMMAND, PATIENCE, eventually
 
 SETTINGS = (
@@ -48,21 +48,21 @@ SETTINGS = (
     *("learner.learning_starts=50", "learner.batch_size=16", "learner.steps_per_update=0", "learner.device=cpu"),
     *("learner.hidden=[32]", "learner.head=32", "evaluation.episodes=2", "evaluation.max_steps=100"),
     *("run.total_steps=1000000", "run.log_period=100", "run.checkpoint_period=0"),
-    *("system.lease=600", "system.recycle_deadline=600"),  # nothing ends because a machine is slow
+    *("system.lease=600", "system.recycle_deadline=600"),  # no timeout on a slow machine
 )
 
 Kind = TypeVar("Kind")
 
 
 def new_run(path: Path, *settings: str) -> RunDirectory:
-    """A run that has not begun: CartPole, small, with these settings besides."""
+    """Create a small CartPole run with these additional settings, without starting it."""
     run = RunDirectory.create(path)
     write_config(load_config("cartpole", overrides=(*SETTINGS, *settings)), run)
     return run
 
 
 class Started:
-    """A process, and the file that it prints into."""
+    """A process, and the file with its output."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class Started:
 
     @property
     def said(self) -> str:
-        """All that it has printed, and what was there before."""
+        """The content of the file."""
         return self._output.read_text(errors="replace")
 
     @property
     def last_line(self) -> str:
-        """The last one that it printed."""
+        """The last line that it printed."""
         return self.said.rstrip("\n").rpartition("\n")[2]
 
     @property
@@ -92,7 +92,7 @@ class Started:
         return self.process.poll() is None
 
     def await_words(self, pattern: str) -> str:
-        """The first words that match; waits until it has printed them."""
+        """Wait until it has printed text that matches; return that text."""
 
         def words() -> str | None:
             runs = self.runs
@@ -103,11 +103,11 @@ class Started:
         return eventually(words)
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Return its exit code."""
         return self.process.wait(PATIENCE)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Signal it; its exit code."""
+        """Send it a signal; return its exit code."""
         self.process.send_signal(number)
         return self.wait()
 
@@ -121,7 +121,7 @@ class Started:
 def started(
     output: Path, *arguments: str | Path, before: Sequence[str] = (), cwd: Path | None = None
 ) -> Iterator[Started]:
-    """`dpsr-apex` with these arguments, killed in the end if it still runs. What stands in `before` starts it."""
+    """Run `dpsr-apex` with these arguments, and kill it in the end; `before` is a prefix of the command."""
     command = Started(output, [*before, COMMAND, *arguments], cwd)
     try:
         yield command
@@ -149,7 +149,7 @@ class Head(Started):
 
     @property
     def address(self) -> Address:
-        """Where this machine finds it, with its key if it asks for one."""
+        """Its address on this machine, with its key if it needs one."""
         return address_of(self.run)
 
     @property
@@ -157,22 +157,34 @@ class Head(Started):
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
-    def stats(self) -> dict[str, Any]:
-        """How things are."""
-        answer = ask(self.address, StatsRequest(), PATIENCE)
-        assert isinstance(answer, Stats)
-        facts: dict[str, Any] = json.loads(answer.facts)
-        return facts
+    def stats(self) -> Stats:
+        """The statistics."""
+        return ask_stats(self.address, StatsRequest(), PATIENCE)
 
     def traffic(self) -> dict[str, int]:
-        """What went through so far."""
-        counts: dict[str, int] = self.stats()["traffic"]
-        return counts
+        """The counters of traffic, by name."""
+        return self.stats().traffic.counts()
+
+
+def stats_of(run: RunDirectory) -> Stats:
+    """Return the statistics of a run, from its head."""
+    return ask_stats(address_of(run), StatsRequest(), 2.0)
+
+
+def await_members(stats: Callable[[], Stats], *actors: str, joins: int) -> Stats:
+    """Wait until a learner and these actors are members, and `joins` processes have joined; return the statistics."""
+
+    def all_joined() -> Stats | None:
+        found = stats()
+        is_complete = found.learner is not None and {actor.name for actor in found.actors} >= set(actors)
+        return found if is_complete and found.traffic.joins >= joins else None
+
+    return eventually(all_joined)
 
 
 @contextmanager
 def serving(path: Path, *settings: str, bind: str = "127.0.0.1:0", before: Sequence[str] = ()) -> Iterator[Head]:
-    """The head of a new run. What stands in `before` starts it."""
+    """Start the head of a new run, and kill it in the end; `before` is a prefix of the command."""
     head = Head(new_run(path, *settings), bind, before)
     try:
         head.await_ready()
@@ -182,22 +194,22 @@ def serving(path: Path, *settings: str, bind: str = "127.0.0.1:0", before: Seque
 
 
 class Visitor:
-    """A connection that may say anything."""
+    """A connection that can send anything."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.client = Client(address.endpoint, address.keys)
+        self.client = ClientSocket(address.endpoint, address.keys)
 
     def send(self, *messages: Message) -> None:
         for message in messages:
             self.send_frames(encode(message))
 
     def send_frames(self, frames: Sequence[Frame]) -> None:
-        """As soon as there is room in the queue."""
+        """Send them as soon as the queue is not full."""
         eventually(lambda: self.client.send(frames))
 
     def await_one(self, kind: type[Kind]) -> Kind:
-        """The next message of this kind; others before it are passed over."""
+        """Return the next message of this kind; others before it are skipped."""
         for message in self.listen():
             if isinstance(message, kind):
                 return message
@@ -205,41 +217,41 @@ class Visitor:
         raise AssertionError("never reached")
 
     def listen(self) -> Iterator[Message]:
-        """What comes, for as long as it is asked for."""
+        """Yield messages as they arrive."""
         deadline = time.monotonic() + PATIENCE
         while True:
             wait([self.client], deadline - time.monotonic())
             frames = self.client.receive()
-            assert frames is not None, f"nothing came within {PATIENCE:.0f} s"
+            assert frames is not None, f"no message within {PATIENCE:.0f} s"
             yield decode(frames)
 
     def say(self, *messages: Message) -> list[Message]:
-        """All that comes while these are dealt with."""
+        """Send these; return all messages that arrive until they are handled."""
         self.send(*messages)
         return self.settle()[0]
 
-    def settle(self) -> tuple[list[Message], dict[str, Any]]:
-        """All that comes while what was sent is dealt with, and how things are then."""
+    def settle(self) -> tuple[list[Message], Stats]:
+        """Return all messages that arrive until everything sent is handled, and the statistics after that."""
         self.send(StatsRequest())
         replies: list[Message] = []
         for message in self.listen():
             if isinstance(message, Stats):
-                return replies, json.loads(message.facts)
+                return replies, message
             replies.append(message)
         raise AssertionError("never reached")
 
-    def stats(self) -> dict[str, Any]:
-        """How things are when all that was sent has been dealt with."""
+    def stats(self) -> Stats:
+        """Return the statistics after everything sent is handled."""
         return self.settle()[1]
 
     def set_rate(self, steps_per_update: int) -> None:
-        """Let the run go on with so many transitions per update."""
+        """Set the number of transitions per update of the run."""
         self.send(SetRate(steps_per_update))
         self.await_one(Stats)
 
-    def send_everybody_home(self) -> None:
-        """Say that whoever is in the run has died."""
-        names = [actor["name"] for actor in self.stats()["actors"]]
+    def end_all_processes(self) -> None:
+        """Report the death of all members."""
+        names = [actor.name for actor in self.stats().actors]
         self.say(*map(Gone, [*names, "learner", "evaluator"]))
 
     def close(self) -> None:
@@ -247,7 +259,7 @@ class Visitor:
 
 
 class Member(Visitor):
-    """One that is in the run."""
+    """A member of the run."""
 
     def __init__(self, address: Address, role: str, name: str = "", **changes: Any) -> None:
         super().__init__(address)
@@ -261,22 +273,22 @@ class Member(Visitor):
             raise
 
     def leave(self) -> None:
-        """Go in order."""
+        """Leave, and close the connection."""
         self.send(Leave(0))
         self.settle()
         self.close()
 
 
 class SyntheticLearner(Member):
-    """A learner whose whole knowledge is one number."""
+    """A learner whose state is a single number."""
 
-    STATE = LearnerState('{"updates": 0}', squeeze_weights({"number": np.ones(1)}))
+    STATE = LearnerState('{"updates": 0}', pack_weights({"number": np.ones(1)}))
 
     def __init__(self, address: Address, **changes: Any) -> None:
         super().__init__(address, "learner", **changes)
 
     def give_state_and_leave(self) -> None:
-        """What a head that ends wants of it."""
+        """Answer a head that is ending."""
         self.await_one(SaveRequest)
         self.send(self.STATE)
         self.await_one(Goodbye)
@@ -285,5 +297,5 @@ class SyntheticLearner(Member):
 
 
 def candidates(messages: Sequence[Message]) -> list[Recycle]:
-    """The requests to recycle among these."""
+    """Return the requests to recycle among these."""
     return [message for message in messages if isinstance(message, Recycle)]

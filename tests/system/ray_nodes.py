@@ -1,6 +1,6 @@
-"""A Ray cluster of several nodes on one machine, by Ray's own cluster utility, in a process of its own.
+"""A Ray cluster of several nodes on one machine, made by Ray's cluster utility in a separate process.
 
-Run as a script it takes commands from standard input, one a line, and answers each with a line of JSON.
+Run as a script, it reads commands from standard input, one per line, and answers each with a line of JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Nodes:
     """The cluster, as a test sees it; nodes are numbered from 0, the head, in the order in which they were added."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self.environment = environment  # what a process needs that is to use the cluster
+        self.environment = environment  # of a process that uses the cluster
         self._process = subprocess.Popen(
             [sys.executable, __file__],
             env=environment,
@@ -33,12 +33,12 @@ class Nodes:
         )
 
     def add(self, cpus: int, name: str = "", *, gpus: int = 0, path: str = "") -> str:
-        """One more node with so much, as it says; what runs there knows its name. The cluster's address."""
+        """Add a node with these resources and this name; return the address of the cluster."""
         environment = {NODE: name, **({"PYTHONPATH": path} if path else {})}
         return str(self._ask({"add": {"num_cpus": cpus, "num_gpus": gpus}, "environment": environment}))
 
     def remove(self, number: int, *, suddenly: bool = False) -> None:
-        """Let a node go in order, or as if its power had failed."""
+        """Remove a node gracefully, or as if its power had failed."""
         self._ask({"remove": number, "graceful": not suddenly})
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Nodes:
 
 @contextmanager
 def cluster(home: Path, *, token: bool = True) -> Iterator[Nodes]:
-    """A cluster without nodes, which asks for a token; ended in the end with all that runs there."""
+    """Start a cluster without nodes, which requires a token unless `token` is False; stop it in the end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"HOME": str(home), "RAY_AUTH_MODE": "token" if token else "disabled"}
     if token:

@@ -1,12 +1,11 @@
-"""Whole runs for tests to look into, to kill and to stop: a supervisor as a user starts it, and its processes.
+"""Whole runs that tests observe, kill and stop: a supervisor as a user starts it, and its processes.
 
-A run can be held: it goes on, but so slowly that there is time for what is to be seen before it is finished. Every
-process of a run has a word of its own in its environment, by which it is found whoever its parent is by now.
+A run can be held: it continues so slowly that a test has time to observe it before it is finished. Every process of a
+run has a unique variable in its environment, by which it is found even after its parent has ended.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -18,22 +17,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.processes.link import ReplayLost, ask
-from dpsr_apex.processes.onlooker import address_of
-from dpsr_apex.replay.memory import DpsrReplay
-from dpsr_apex.run.checkpoint import Checkpoint, clock_of, list_checkpoints, newest_checkpoint
-from dpsr_apex.run.metrics import Row, read_metrics
-from dpsr_apex.run.run_directory import RunDirectory, RunDirectoryError
+from dpsr_apex.files import Row, read_rows
+from dpsr_apex.processes.control import address_of
+from dpsr_apex.processes.link import ReplayLost
+from dpsr_apex.processes.statistics import ask_stats
+from dpsr_apex.record.checkpoint import Checkpoint, clock_of, list_checkpoints, newest_checkpoint
+from dpsr_apex.record.ending import Ending, read_ending
+from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError
+from dpsr_apex.replay.replay import Replay
 from dpsr_apex.wire.messages import Stats, StatsRequest
+from dpsr_apex.wire.statistics import ActorStats
 
 COMMAND = Path(sys.executable).with_name("dpsr-apex")
-PATIENCE = 180.0  # seconds, for what takes a few on an idle machine
-END_SECONDS = 20.0  # for a run to end when it is told to: 10, and as many again for a machine that has other work
+PATIENCE = 180.0  # seconds to wait for an event that takes a few on an idle machine
+END_SECONDS = 20.0  # for a run to end when it is told to: 10, and 10 more for a busy machine
 MARK = "DPSR_APEX_TEST_RUN"
 
 SMALL = (
@@ -48,13 +50,13 @@ T = TypeVar("T")
 
 
 def eventually(condition: Callable[[], T | None], seconds: float = PATIENCE) -> T:
-    """What `condition` returns as soon as that is true; a run that does not answer is not there yet."""
+    """Return the first true value of `condition`; a run that does not answer yet is asked again."""
     deadline = time.monotonic() + seconds
     while True:
         with suppress(ReplayLost, RunDirectoryError):
             if value := condition():
                 return value
-        assert time.monotonic() < deadline, f"this did not come true within {seconds:.0f} s"
+        assert time.monotonic() < deadline, f"the condition was not true within {seconds:.0f} s"
         time.sleep(0.02)
 
 
@@ -67,7 +69,7 @@ class Process(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the supervisor calls it; empty for what is no child of a supervisor."""
+        """Its name in the supervisor; empty for a process that no supervisor has started."""
         if "--lifeline" not in self.words:
             return ""
         role = self.words[self.words.index("dpsr_apex.cli") + 1]
@@ -81,12 +83,12 @@ class Process(NamedTuple):
 
 
 def processes_with(mark: str) -> list[Process]:
-    """All that are alive and have this word, `NAME=VALUE`, in their environment."""
+    """Return all running processes with `mark`, which is NAME=VALUE, in their environment."""
     return [found for path in Path("/proc").iterdir() if path.name.isdecimal() and (found := _find(path, mark))]
 
 
 def _find(path: Path, mark: str) -> Process | None:
-    """The process, if it has that mark; one that is dead and not yet buried has no environment."""
+    """Return the process if it has that mark; a zombie has no environment."""
     try:
         if mark.encode() not in (path / "environ").read_bytes().split(b"\0"):
             return None
@@ -98,7 +100,7 @@ def _find(path: Path, mark: str) -> Process | None:
 
 
 def kill_all_with(mark: str) -> None:
-    """End all of them at once."""
+    """Kill all processes with this mark."""
     while processes := processes_with(mark):
         for process in processes:
             with suppress(ProcessLookupError):
@@ -106,7 +108,7 @@ def kill_all_with(mark: str) -> None:
 
 
 class Run:
-    """One life of a supervisor, and the run directory that it works in."""
+    """One process of a supervisor, and its run directory."""
 
     def __init__(self, path: Path, arguments: Sequence[str]) -> None:
         self.directory = RunDirectory(path)
@@ -125,42 +127,51 @@ class Run:
 
     @property
     def said(self) -> str:
-        """All that the supervisor has printed."""
+        """Everything that the supervisor has printed to standard output."""
         return self._out.read_text()
 
     @property
     def complained(self) -> str:
-        """The same of standard error."""
+        """Everything that the supervisor has printed to standard error."""
         return self._error.read_text()
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the run ended, according to its run directory."""
+        return read_ending(self.directory)
 
     def hold(self) -> None:
         """Make every step of every actor slow."""
         self._hold.touch()
 
     def release(self) -> None:
-        """Go on at full speed."""
+        """Continue at full speed."""
         self._hold.unlink()
 
     def log(self, name: str) -> str:
-        """The log of a process, in all its lives; empty before the first."""
+        """The log of all processes with this name; empty before the first."""
         path = self.directory.logs / f"{name}.log"
         return path.read_text() if path.exists() else ""
 
     def processes(self) -> list[Process]:
-        """All that are alive, the supervisor included."""
+        """All that are running, including the supervisor."""
         return processes_with(self._mark)
 
     def child(self, name: str) -> Process | None:
-        """The present life of a child; None while it has none."""
+        """Return the running process of a child, or None."""
         children = [one for one in self.processes() if one.parent == self.process.pid and one.name == name]
         return children[0] if children else None
 
     def await_child(self, name: str) -> Process:
-        """The same, when there is one."""
+        """Wait until a child with this name is running, and return it."""
         return self.eventually(lambda: self.child(name))
 
+    def pids(self, *names: str) -> list[int]:
+        """Wait until children with these names are running; return their process ids."""
+        return [self.await_child(name).pid for name in names]
+
     def await_another(self, dead: Process) -> Process:
-        """The next life of a child."""
+        """Wait for the process that replaces a dead child, and return it."""
 
         def another() -> Process | None:
             child = self.child(dead.name)
@@ -168,19 +179,16 @@ class Run:
 
         return self.eventually(another)
 
-    def stats(self) -> dict[str, Any]:
-        """How things are, from the replay itself."""
-        answer = ask(address_of(self.directory), StatsRequest(), 2.0)
-        assert isinstance(answer, Stats)
-        facts: dict[str, Any] = json.loads(answer.facts)
-        return facts
+    def stats(self) -> Stats:
+        """The statistics, from the replay itself."""
+        return ask_stats(address_of(self.directory), StatsRequest(), 2.0)
 
-    def actor(self, name: str) -> dict[str, Any] | None:
-        """What the stats say of an actor; None while it is not in the run."""
-        return next((actor for actor in self.stats()["actors"] if actor["name"] == name), None)
+    def actor(self, name: str) -> ActorStats | None:
+        """The statistics of an actor; None while it is not a member."""
+        return next((actor for actor in self.stats().actors if actor.name == name), None)
 
     def eventually(self, condition: Callable[[], T | None], seconds: float = PATIENCE) -> T:
-        """As the function, but a supervisor that has ended is not waited for."""
+        """Return the first true value of `condition`; fail as soon as the supervisor has ended."""
 
         def alive_and() -> T | None:
             assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.said}{self.complained}"
@@ -188,45 +196,45 @@ class Run:
 
         return eventually(alive_and, seconds)
 
-    def await_stats(self, condition: Callable[[dict[str, Any]], object], seconds: float = PATIENCE) -> dict[str, Any]:
-        """The first stats for which the condition holds."""
+    def await_stats(self, condition: Callable[[Stats], object], seconds: float = PATIENCE) -> Stats:
+        """Return the first stats for which the condition is true."""
 
-        def good() -> dict[str, Any] | None:
+        def good() -> Stats | None:
             stats = self.stats()
             return stats if condition(stats) else None
 
         return self.eventually(good, seconds)
 
-    def await_t(self, t: int) -> dict[str, Any]:
-        """The first stats at clock t or later."""
-        return self.await_stats(lambda stats: stats["t"] >= t)
+    def await_t(self, t: int) -> Stats:
+        """Return the first stats at clock t or later."""
+        return self.await_stats(lambda stats: stats.t >= t)
 
-    def await_all(self) -> dict[str, Any]:
-        """The first stats with all actors in the run, and the learner at work."""
+    def await_all(self) -> Stats:
+        """Return the first stats with all actors as members, and with updates."""
         self.eventually(self.directory.config.exists)
         actors = load_config(self.directory.config).system.actors
-        return self.await_stats(lambda stats: len(stats["actors"]) == actors and stats["rate"]["batches"] > 0)
+        return self.await_stats(lambda stats: len(stats.actors) == actors and stats.rate.batches > 0)
 
     def end(self, number: signal.Signals) -> int:
-        """Signal the supervisor; its exit code after a run that has ended as it should."""
+        """Send the supervisor a signal; return its exit code. The run must end in time and leave no process."""
         self.process.send_signal(number)
         return self.wait(END_SECONDS)
 
     def wait(self, seconds: float = PATIENCE) -> int:
-        """The exit code of the supervisor, which has left no process behind."""
+        """Return the exit code of the supervisor; it must leave no process behind."""
         code = self.process.wait(seconds)
         assert self.processes() == []
         return code
 
     def kill_all(self) -> None:
-        """End everything at once."""
+        """Kill all processes of the run."""
         kill_all_with(self._mark)
         self.process.wait()
 
 
 @contextmanager
 def running(path: Path, *arguments: str | Path) -> Iterator[Run]:
-    """A command that runs the run in `path`; whatever is left of it in the end is killed."""
+    """Run a command for the run in `path`; processes that are left in the end are killed."""
     shutil.copy(Path(__file__).with_name("fault_tasks.py"), path.with_name("tasks.py"))
     run = Run(path, list(map(str, arguments)))
     try:
@@ -239,42 +247,73 @@ def running(path: Path, *arguments: str | Path) -> Iterator[Run]:
 def training(
     path: Path, *settings: str, steps: int = 2_000, actors: int = 1, config: str = "cartpole", bind: str = "127.0.0.1:0"
 ) -> Iterator[Run]:
-    """A new small run with these settings besides."""
+    """Start a new small run with these additional settings."""
     options = ["--actors", str(actors), "--steps", str(steps), "--bind", bind, "--run-dir", str(path)]
     with running(path, "train", config, *options, *(f"--set={setting}" for setting in (*SMALL, *settings))) as run:
         yield run
 
 
 def last_saved(directory: RunDirectory) -> int:
-    """The clock of the newest checkpoint, while others are written; 0 before the first."""
+    """Return the clock of the newest complete checkpoint; 0 before the first."""
     return max(map(clock_of, list_checkpoints(directory.checkpoints)), default=0)
 
 
 def last_checkpoint(directory: RunDirectory) -> Checkpoint:
-    """The newest one, which must be there."""
+    """Return the newest checkpoint, which must exist."""
     found = newest_checkpoint(directory.checkpoints)
     assert found is not None
     return found
 
 
-def restored(directory: RunDirectory, checkpoint: Checkpoint) -> DpsrReplay:
-    """The replay of a checkpoint, looked through."""
+def restored(directory: RunDirectory, checkpoint: Checkpoint) -> Replay:
+    """Return the replay of a checkpoint, after checking its invariants."""
     config = load_config(directory.config)
-    replay = DpsrReplay(config.replay, config.run.total_steps, np.random.default_rng(0))
+    replay = Replay(config.replay, config.run.total_steps, np.random.default_rng(0))
     state = checkpoint.parts["replay"]
-    replay.load(state.facts["server"]["replay"], state.arrays)
+    replay.load(state.facts["replay"], state.arrays)
     assert replay.check_valid() == (True, "")
     return replay
 
 
+class Sent(NamedTuple):
+    """Transitions that an actor process has counted itself, independently of the replay."""
+
+    sent: int
+    unacknowledged: int
+
+
+def sent_in(log: str) -> list[Sent]:
+    """Return the count that each actor process in this log has written when it left; a killed one has none.
+
+    An actor keeps no other record of its own, so this is the one place that reads it from a log.
+    """
+    found = re.findall(r"(\d+) transitions sent, (\d+) of them not acknowledged", log)
+    return [Sent(int(sent), int(unacknowledged)) for sent, unacknowledged in found]
+
+
 def sent_by_actors(run: Run) -> int:
-    """Transitions that they have sent, by the last words of each of them; one that was killed has none."""
+    """Return the transitions that all actors have sent, by their own count; a killed one has none."""
     logs = [path.read_text() for path in run.directory.logs.glob("actor-*.log")]
-    return sum(int(count) for log in logs for count in re.findall(r"(\d+) transitions sent", log))
+    return sum(counted.sent for log in logs for counted in sent_in(log))
+
+
+def connections(process: Process, port: int) -> set[int]:
+    """Return the local ports of a process's TCP connections to this port."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            sockets.add(os.readlink(descriptor))
+    rows = [line.split() for line in Path(f"/proc/{process.pid}/net/tcp").read_text().splitlines()[1:]]
+    ends = [(_port(row[1]), _port(row[2])) for row in rows if f"socket:[{row[9]}]" in sockets]
+    return {local for local, remote in ends if remote == port}
+
+
+def _port(address: str) -> int:
+    return int(address.partition(":")[2], 16)
 
 
 def assert_counters_add_up(directory: RunDirectory, total_steps: int) -> dict[str, int]:
-    """What must hold of every run that is finished, whatever died in it; its traffic is returned."""
+    """Assert the invariants of every finished run, whichever processes crashed; return its traffic."""
     checkpoint = last_checkpoint(directory)
     replay = restored(directory, checkpoint)
     counters, traffic = replay.counters, checkpoint.parts["replay"].facts["traffic"]
@@ -290,11 +329,12 @@ def assert_counters_add_up(directory: RunDirectory, total_steps: int) -> dict[st
 
 
 def assert_finished(run: Run, total_steps: int) -> Row:
-    """The run has ended as every run should; its last row of metrics is returned."""
+    """Assert that the run is finished and its records are complete; return its last row of metrics."""
     assert (run.wait(), run.complained) == (0, "")
-    assert read_metrics(run.directory.evaluations)[-1]["t"] == total_steps
-    clocks = [row["t"] for row in read_metrics(run.directory.metrics)]
+    assert run.ending == Ending("finished", 0, total_steps)
+    assert read_rows(run.directory.evaluations)[-1]["t"] == total_steps
+    clocks = [row["t"] for row in read_rows(run.directory.metrics)]
     assert clocks == sorted(set(clocks))
     assert clocks[-1] == total_steps
     assert not run.directory.connection.exists()
-    return read_metrics(run.directory.metrics)[-1]
+    return read_rows(run.directory.metrics)[-1]

@@ -1,4 +1,4 @@
-"""A command in a terminal of its own, and what a person would see there."""
+"""A command in its own terminal, and the screen that a user would see."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS, LINES = 100, 40
 
 
 class Terminal:
-    """A pseudo-terminal with a process in it. It is read when it is looked at."""
+    """A pseudo-terminal with a process; its output is read on demand."""
 
     def __init__(self, command: Sequence[str | Path]) -> None:
         self._screen = pyte.HistoryScreen(COLUMNS, LINES)
@@ -38,16 +38,16 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What is on the screen now."""
+        """The current screen."""
         while select.select([self._master], [], [], 0)[0]:
             try:
                 self._stream.feed(os.read(self._master, 65_536))
-            except OSError:  # how the end of a pseudo-terminal is told
+            except OSError:  # the end of a pseudo-terminal
                 break
         return "\n".join(self._screen.display)
 
     def await_text(self, *parts: str) -> str:
-        """The first screen that has all of these."""
+        """Wait for a screen with all of these, and return it."""
 
         def shown() -> str | None:
             text = self.text
@@ -56,16 +56,16 @@ class Terminal:
         return eventually(shown)
 
     def press_control_c(self) -> None:
-        """As a person would."""
+        """Send Ctrl-C through the terminal."""
         os.write(self._master, b"\x03")
 
     def wait(self) -> int:
-        """The exit code; the screen is read meanwhile, so that nobody waits for a reader."""
+        """Return the exit code; the output is read meanwhile, so that the process is not blocked by it."""
         eventually(lambda: self.text is not None and self.process.poll() is not None)
         return self.process.returncode
 
     def close(self) -> None:
-        """End whatever is left."""
+        """Kill the process and close the terminal."""
         self.process.kill()
         self.process.wait()
         os.close(self._master)
@@ -73,7 +73,7 @@ class Terminal:
 
 @contextmanager
 def in_terminal(*command: str | Path) -> Iterator[Terminal]:
-    """A command in a terminal; whatever is left of it in the end is killed."""
+    """Run a command in a terminal, and kill it in the end."""
     terminal = Terminal(command)
     try:
         yield terminal

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -13,25 +11,35 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.processes.link import ask
-from dpsr_apex.processes.onlooker import address_of
-from dpsr_apex.run.metrics import read_metrics
-from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.files import read_rows
+from dpsr_apex.processes.control import address_of
+from dpsr_apex.processes.statistics import ask_stats
+from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.wire.messages import Stats, StatsRequest
+from dpsr_apex.wire.statistics import ActorStats
 from tests.system.members import Started
 from tests.system.ray_nodes import NODE, Nodes, cluster
-from tests.system.runs import COMMAND, PATIENCE, SMALL, assert_counters_add_up, eventually, last_checkpoint, last_saved
+from tests.system.runs import (
+    COMMAND,
+    PATIENCE,
+    SMALL,
+    assert_counters_add_up,
+    eventually,
+    last_checkpoint,
+    last_saved,
+    sent_in,
+)
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'dpsr_apex[cluster]'")
 
 STEPS = 4_000
-HEARD_LATE = 50  # transitions that an actor sends at most between two heartbeats, when it is held
-FEW = 600  # steps, of runs in which it is not the steps that matter
+HEARD_LATE = 50  # transitions that a held actor sends at most between two heartbeats
+FEW = 600  # steps of a short run
 ROOT = Path(__file__).parents[2]
 
 
@@ -56,11 +64,11 @@ class ClusterRun(Started):
         super().__init__(folder / "said", command, folder, nodes.environment)
 
     def release(self) -> None:
-        """Go on at full speed."""
+        """Let it run at full speed."""
         self._hold.unlink()
 
     def processes(self, *words: str) -> list[Placed]:
-        """Those with these words in their command lines, wherever they run."""
+        """Return its processes with these words in their command lines, on all nodes."""
         found = []
         for path in Path("/proc").iterdir():
             with suppress(OSError, ValueError):
@@ -73,7 +81,7 @@ class ClusterRun(Started):
         return found
 
     def scale(self, actors: int) -> None:
-        """Have another number of actors."""
+        """Change the number of actors."""
         words: list[str | Path] = [COMMAND, "scale", self.directory.path, "--actors", str(actors)]
         subprocess.run(words, env=self.environment, check=True, capture_output=True, timeout=PATIENCE)
 
@@ -81,34 +89,31 @@ class ClusterRun(Started):
         return [process.pid for process in self.processes(*words)]
 
     def nodes_of(self, role: str) -> set[str]:
-        """The nodes that processes of this role are on."""
+        """Return the nodes on which processes of this role run."""
         return {process.node for process in self.processes(role)}
 
-    def stats(self) -> dict[str, Any]:
-        """How things are, from the replay itself."""
-        answer = ask(address_of(self.directory), StatsRequest(), 2.0)
-        assert isinstance(answer, Stats)
-        facts: dict[str, Any] = json.loads(answer.facts)
-        return facts
+    def stats(self) -> Stats:
+        """The statistics, from the replay itself."""
+        return ask_stats(address_of(self.directory), StatsRequest(), 2.0)
 
-    def actors(self) -> dict[str, dict[str, Any]]:
-        """What it says of the actors that are in the run, by name."""
-        return {actor["name"]: actor for actor in self.stats()["actors"]}
+    def actors(self) -> dict[str, ActorStats]:
+        """The statistics of the actors, by name."""
+        return {actor.name: actor for actor in self.stats().actors}
 
-    def await_actors(self, count: int) -> dict[str, dict[str, Any]]:
-        """The same, when there are so many and each of them has sent something."""
+    def await_actors(self, count: int) -> dict[str, ActorStats]:
+        """Wait until there are `count` actors and each of them has sent something; return them by name."""
 
-        def all_there() -> dict[str, dict[str, Any]] | None:
+        def all_there() -> dict[str, ActorStats] | None:
             assert self.runs, self.said
             actors = self.actors()
-            return actors if len(actors) == count and all(actor["sent"] for actor in actors.values()) else None
+            return actors if len(actors) == count and all(actor.sent for actor in actors.values()) else None
 
         return eventually(all_there)
 
 
-def indices(actors: dict[str, dict[str, Any]]) -> dict[str, int]:
-    """Their places on the ladder of exploration."""
-    return {name: actor["index"] for name, actor in actors.items()}
+def indices(actors: dict[str, ActorStats]) -> dict[str, int]:
+    """Return the place of each actor, which decides its epsilon."""
+    return {name: actor.place for name, actor in actors.items()}
 
 
 @contextmanager
@@ -121,7 +126,7 @@ def training_on(folder: Path, nodes: Nodes, *words: str) -> Iterator[ClusterRun]
 
 
 @pytest.mark.slow
-def test_a_run_on_a_cluster_survives_what_happens_to_nodes_and_processes(tmp_path: Path) -> None:
+def test_a_run_on_a_cluster_survives_lost_nodes_and_killed_processes(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
         nodes.add(3, "head")
         nodes.add(2, "first")
@@ -134,16 +139,14 @@ def test_a_run_on_a_cluster_survives_what_happens_to_nodes_and_processes(tmp_pat
 
             (victim,) = run.processes("--name", "actor-1")
             os.kill(victim.pid, signal.SIGKILL)
-            run.await_words("actor-1 was killed by SIGKILL")
             eventually(lambda: run.pids("--name", "actor-1") not in ([], [victim.pid]))
             assert indices(run.await_actors(4)) == indices(before)
 
             nodes.remove(1)
-            run.await_words("Node .* has left the cluster")
-            run.await_words(r"Waiting for room: .* and 1 more. The cluster has 5 CPUs \(0 free\)")
-            assert "first" not in run.nodes_of("actor")
+            eventually(lambda: "first" not in run.nodes_of("actor"))
+            run.await_words(r"5 CPUs \(0 free\)")  # the user is told which resources are missing
+            assert len(run.actors()) < 4
             nodes.add(4, "third")
-            run.await_words("Node .* has joined the cluster")
             assert indices(run.await_actors(4)) == indices(before)
             assert "third" in run.nodes_of("actor")
 
@@ -159,22 +162,22 @@ def test_a_run_on_a_cluster_survives_what_happens_to_nodes_and_processes(tmp_pat
 
 
 def assert_finished(run: ClusterRun, steps: int) -> None:
-    """It has come to its end, and what was acknowledged to an actor, in each of its lives, is in the replay's books."""
+    """Assert that it is finished, and that the replay has counted all that it acknowledged to each actor process."""
     directory = run.directory
-    assert read_metrics(directory.evaluations)[-1]["t"] == steps
+    assert read_rows(directory.evaluations)[-1]["t"] == steps
     assert not directory.connection.exists()
     assert not list(directory.path.glob(".shared-*"))
 
     traffic = assert_counters_add_up(directory, steps)
     streams = last_checkpoint(directory).parts["replay"].facts["streams"]
     known = Counter((name, sent) for name, _, _, sent in streams)
-    left = Counter[tuple[str, int]]()  # lives that ended in order, by what they say that they sent
+    left = Counter[tuple[str, int]]()  # processes that ended cleanly, by the number of transitions that they sent
     acknowledged = 0
     for log in directory.logs.glob("actor-*.log"):
-        for sent, unsettled in re.findall(r"(\d+) transitions sent, (\d+) of them not acknowledged", log.read_text()):
-            left[log.stem, int(sent)] += 1
-            acknowledged += int(sent) - int(unsettled)
-    assert left <= known, "the replay knows of all that was sent"
+        for count in sent_in(log.read_text()):
+            left[log.stem, count.sent] += 1
+            acknowledged += count.sent - count.unacknowledged
+    assert left <= known, "the replay has counted everything that was sent"
     died = list((known - left).elements())
     assert died, "one was killed"
     config = load_config(directory.config).system
@@ -184,7 +187,7 @@ def assert_finished(run: ClusterRun, steps: int) -> None:
 
 
 def refusal(folder: Path, environment: Mapping[str, str], *words: str) -> str:
-    """The one line that `dpsr-apex train` ends with when it is refused; nothing of a run is left behind."""
+    """Return the one line that `dpsr-apex train` prints when it is refused; it creates no run."""
     run = folder / "refused"
     command: list[str | Path] = [COMMAND, "train", "cartpole", "--steps", "2000", "--run-dir", run, *words]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, cwd=folder)
@@ -195,46 +198,47 @@ def refusal(folder: Path, environment: Mapping[str, str], *words: str) -> str:
 
 
 def own_environment(home: Path, **variables: str) -> dict[str, str]:
-    """That of a user who has nothing to do with a cluster yet."""
+    """Return the environment of a user who has not set up a cluster."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
         "HOME": str(home),
         **variables,
     }
 
 
-def test_where_there_is_no_cluster_that_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_exist_is_refused_in_one_line(tmp_path: Path) -> None:
     environment = own_environment(tmp_path, RAY_AUTH_TOKEN="0" * 64)
     for address in ("127.0.0.1:1", "localhost:1"):
         said = refusal(tmp_path, environment, "--cluster", address)
-        assert said.startswith(f"There is no Ray cluster at {address} that lets this machine in")
+        assert f"Ray cluster at {address}" in said
     said = refusal(tmp_path, environment, "--cluster", "nowhere")
-    assert said == "--cluster nowhere: write auto, or HOST:PORT of its head, such as 10.0.0.1:6379"
+    assert "--cluster nowhere" in said
     said = refusal(tmp_path, environment | {"RAY_TMPDIR": str(tmp_path)}, "--cluster", "auto")
-    assert said.startswith("There is no Ray cluster on this machine that lets this machine in")
+    assert "Ray cluster on this machine" in said
 
 
-def test_what_makes_no_sense_with_a_cluster_is_refused(tmp_path: Path) -> None:
+def test_options_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
     environment = own_environment(tmp_path)
-    assert "leave it out" in refusal(tmp_path, environment, "--cluster", "auto", "--solo")
-    assert "leave it out" in refusal(tmp_path, environment, "--cluster", "auto", "--bind", "0.0.0.0:5555")
+    assert "--cluster auto" in refusal(tmp_path, environment, "--cluster", "auto", "--solo")
+    assert "--bind" in refusal(tmp_path, environment, "--cluster", "auto", "--bind", "0.0.0.0:5555")
     said = refusal(tmp_path, environment, "--learner-gpus", "1")
-    assert said == "--learner-gpus is about a cluster: name it with --cluster ADDRESS"
+    assert "--learner-gpus" in said
+    assert "--cluster" in said
 
 
 @pytest.mark.slow
-def test_a_cluster_that_anybody_can_use_is_refused_unless_that_is_wanted(tmp_path: Path) -> None:
+def test_a_cluster_without_a_token_is_refused_unless_that_is_intended(tmp_path: Path) -> None:
     with cluster(tmp_path, token=False) as nodes:
         address = nodes.add(4)
         environment = own_environment(tmp_path, RAY_AUTH_TOKEN="0" * 64)
         said = refusal(tmp_path, environment, "--cluster", address)
-        assert said.startswith("Whoever reaches this Ray cluster can run anything on it, since it asks for no token")
+        assert "token" in said
         with training_on(tmp_path, nodes, "--cluster", address, "--actors", "1", "--steps", str(FEW)) as run:
             run.release()
             assert run.wait() == 0, run.said
 
 
 def other_emulator(folder: Path) -> str:
-    """A place for PYTHONPATH in which another version of ale-py seems to be installed."""
+    """Return a folder for PYTHONPATH in which another version of ale-py seems to be installed."""
     facts = folder / "ale_py-0.0.1.dist-info" / "METADATA"
     facts.parent.mkdir(parents=True)
     facts.write_text("Metadata-Version: 2.1\nName: ale-py\nVersion: 0.0.1\n")
@@ -242,7 +246,7 @@ def other_emulator(folder: Path) -> str:
 
 
 def other_version(folder: Path) -> str:
-    """The same of dpsr_apex itself, all of it."""
+    """Return a folder for PYTHONPATH in which another version of dpsr_apex is installed."""
     shutil.copytree(ROOT / "dpsr_apex", folder / "dpsr_apex", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "dpsr_apex" / "__init__.py").write_text('"""Another one."""\n\n__version__ = "0.0.1"\n')
     return str(folder)
@@ -250,7 +254,7 @@ def other_version(folder: Path) -> str:
 
 @contextmanager
 def hidden_node(nodes: Nodes, address: str, folder: Path) -> Iterator[None]:
-    """A node that has a folder of its own where others have this one."""
+    """Add a node that does not share this folder with the others."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
         pytest.skip("a machine with folders of its own is made with `unshare --mount`, which is not allowed here")
     folder.mkdir()
@@ -272,7 +276,7 @@ def hidden_node(nodes: Nodes, address: str, folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_nodes_that_cannot_take_part_are_left_out_with_a_reason(tmp_path: Path) -> None:
+def test_unusable_nodes_are_excluded_with_a_reason(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
         nodes.add(4, "head")
         nodes.add(4, "emulator", path=other_emulator(tmp_path / "emulator"))
@@ -281,12 +285,9 @@ def test_nodes_that_cannot_take_part_are_left_out_with_a_reason(tmp_path: Path) 
             hidden_node(nodes, address, tmp_path / "run"),
             training_on(tmp_path, nodes, "--cluster", address, "--actors", "2", "--steps", str(FEW)) as run,
         ):
-            run.await_words("is not used: it has ale-py 0.0.1 and this run has .*: install the same version")
-            run.await_words("is not used: it has dpsr_apex 0.0.1 .* and this run has .*: install the same version")
-            run.await_words(
-                f"is not used: it does not see {tmp_path}/run: put the run directory where all nodes see it"
-            )
-            run.await_words(r"Waiting for room: .* The cluster has 4 CPUs \(0 free\)")
+            for reason in ("ale-py 0.0.1", "dpsr_apex 0.0.1", f"{tmp_path}/run"):  # the user is told which and why
+                run.await_words(f"Node .*{reason}")
+            run.await_words(r"4 CPUs \(0 free\)")
             assert run.nodes_of("actor") | run.nodes_of("learner") == {"head"}
             run.release()
             assert run.wait() == 0, run.said
@@ -294,7 +295,7 @@ def test_nodes_that_cannot_take_part_are_left_out_with_a_reason(tmp_path: Path) 
 
 @pytest.mark.thorough
 @pytest.mark.slow
-def test_the_replay_moves_to_another_node_and_all_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+def test_the_replay_moves_to_another_node_and_all_processes_end_with_their_supervisor(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
         nodes.add(0, "head")
         nodes.add(3, "1")
@@ -307,15 +308,15 @@ def test_the_replay_moves_to_another_node_and_all_end_with_the_process_that_star
                 if process.node == home:
                     os.kill(process.pid, signal.SIGKILL)
             nodes.remove(int(home), suddenly=True)
-            run.await_words(r"replay was lost")
-            run.await_words(r"actor-\d makes room for the replay")
+            eventually(lambda: run.nodes_of("replay") not in (set(), {home}))
+            assert len(run.processes("actor")) < 3, "an actor was preempted for the replay"
             nodes.add(3, "3")
             run.await_actors(3)
 
             nodes.add(3, "4")
-            (home,), era = run.nodes_of("replay"), run.stats()["era"]
-            nodes.remove(int(home))  # in order: its replay saves, and sends home also those that are elsewhere
-            eventually(lambda: run.stats()["era"] != era)
+            (home,), era = run.nodes_of("replay"), run.stats().era
+            nodes.remove(int(home))  # gracefully: its replay saves, and tells all members to leave
+            eventually(lambda: run.stats().era != era)
             run.await_actors(3)
             saved = last_saved(run.directory)
             assert run.end(signal.SIGKILL) == -signal.SIGKILL
@@ -327,4 +328,4 @@ def test_the_replay_moves_to_another_node_and_all_end_with_the_process_that_star
         again = Started(tmp_path / "again", resume, tmp_path, nodes.environment)
         assert again.wait() == 0, again.said
     assert_counters_add_up(run.directory, STEPS)
-    assert read_metrics(run.directory.evaluations)[-1]["t"] == STEPS
+    assert read_rows(run.directory.evaluations)[-1]["t"] == STEPS

@@ -1,4 +1,4 @@
-"""Processes on several machines that share nothing but a folder, in which the head of the run says where it is."""
+"""Processes on several machines that share only a folder, in which the head of the run publishes its address."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from dpsr_apex.config_files import dump_config, load_config
-from dpsr_apex.run.metrics import read_metrics
-from dpsr_apex.run.run_directory import RunDirectory
-from tests.system.machines import Machine, machines
-from tests.system.members import SETTINGS, Started, started
+from dpsr_apex.files import read_rows
+from dpsr_apex.processes.discovery import FileRegistry
+from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.wire.addresses import host_of
+from dpsr_apex.wire.messages import Stats
+from tests.system.machines import Machine, machines, sockets_on
+from tests.system.members import SETTINGS, Started, await_members, started, stats_of
 from tests.system.runs import assert_counters_add_up, eventually, last_saved
 
 STEPS = 3_000
@@ -47,11 +50,20 @@ def test_machines_that_share_a_folder_train_together_and_find_a_head_that_moves(
         def serve(machine: Machine) -> Started:
             where = ("--run-dir", run.path, "--bind", f"{machine.address}:0", "--resume")
             replay = start(machine, f"replay-{machine.name}", "replay", config, *where)
-            replay.await_words(f"serving at tcp://{machine.address}:")
+            eventually(lambda: published_host(run) == machine.address)
             return replay
 
+        def joined(head: Machine, joins: int) -> Stats:
+            """Wait until all members have joined the head on this machine; return its statistics."""
+
+            def stats() -> Stats:
+                with sockets_on(head):
+                    return stats_of(run)
+
+            return await_members(stats, "early", "other", joins=joins)
+
         early = start(third, "early", "actor", "--find", run.path, "--name", "early")
-        early.await_words(f"waiting for a head to be published in {run.path}")
+        early.await_words(str(run.path))  # it reports that it waits for a head there
         replay = serve(first)
         members = [
             early,
@@ -59,26 +71,31 @@ def test_machines_that_share_a_folder_train_together_and_find_a_head_that_moves(
             start(second, "other", "actor", "--find", run.path, "--name", "other"),
             start(first, "evaluator", "evaluator", run.path),
         ]
-        replay.await_words(f"learner at {second.address} joined")
-        replay.await_words(f"early at {third.address} joined")
-        replay.await_words(f"other at {second.address} joined")
-        eventually(lambda: last_saved(run) > 0)
+        before = joined(first, joins=4)
+        assert {actor.name: actor.host for actor in before.actors} == {"early": third.address, "other": second.address}
+        saved = last_saved(run)
+        eventually(lambda: last_saved(run) > saved)  # with the counter of joins, which continues
 
         replay.end(signal.SIGKILL)
         replay = serve(second)
-        for member in members:
-            member.await_words(f"connecting again, to tcp://{second.address}:")
-        for words in (f"early at {third.address}", "learner", "other", f"evaluator at {first.address}"):
-            replay.await_words(f"{words} joined")
+        after = joined(second, joins=8)
+        assert after.era != before.era
+        assert {actor.name: actor.host for actor in after.actors} == {"early": third.address, "other": ""}
         (tmp_path / "go").touch()
         for command in (replay, *members):
             assert command.wait() == 0, command.said
             assert "Traceback" not in command.said
     assert_counters_add_up(run, STEPS)
-    assert read_metrics(run.evaluations)[-1]["t"] == STEPS
+    assert read_rows(run.evaluations)[-1]["t"] == STEPS
     assert not run.connection.exists()
 
 
-def test_an_evaluator_waits_for_a_head_that_has_not_made_the_folder_yet(tmp_path: Path) -> None:
+def published_host(run: RunDirectory) -> str | None:
+    record = FileRegistry(run.connection).look_up()
+    return host_of(record.endpoint) if record else None
+
+
+def test_an_evaluator_waits_for_a_head_that_has_not_created_the_folder_yet(tmp_path: Path) -> None:
     with started(tmp_path / "log", "evaluator", tmp_path / "run") as evaluator:
-        evaluator.await_words(f"waiting for a head to be published in {tmp_path / 'run'}")
+        evaluator.await_words(str(tmp_path / "run"))
+        assert evaluator.runs

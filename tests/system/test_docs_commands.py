@@ -1,4 +1,4 @@
-"""Commands of the documents, typed as a reader types them: those that take seconds on an idle machine."""
+"""Commands in the documentation, run as a reader would: those that take seconds on an idle machine."""
 
 from __future__ import annotations
 

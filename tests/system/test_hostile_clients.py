@@ -1,16 +1,15 @@
-"""A real head among clients that are broken, old or hostile: nothing that they say does harm, and each is told why.
+"""A real head among clients that are broken, old or hostile: none of them does harm, and each gets a reason.
 
-After every test a new actor and a new learner are served as if nothing had been, and in the end the replay is sound.
+After every test a new actor and a new learner are served as usual, and in the end the replay is valid.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import socket as tcp
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ import msgpack
 import numpy as np
 import pytest
 
-from dpsr_apex.processes import link
+from dpsr_apex import timeouts
 from dpsr_apex.processes.actor import run_actor
-from dpsr_apex.processes.discovery import Address, Whereabouts
+from dpsr_apex.processes.discovery import Address, HeadLocator
 from dpsr_apex.processes.link import ReplayLost, request_to_join
-from dpsr_apex.processes.weights import squeeze_weights
-from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.processes.weights import pack_weights
+from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Stack
 from dpsr_apex.wire.addresses import port_of
 from dpsr_apex.wire.codec import MAX_FRAME, MAX_PARTS, PROTOCOL, Frame, decode, encode
@@ -52,7 +51,7 @@ from dpsr_apex.wire.messages import (
     Terms,
     Welcome,
 )
-from dpsr_apex.wire.sockets import Server, wait
+from dpsr_apex.wire.sockets import ServerSocket, wait
 from tests.system.members import Head, Member, Started, SyntheticLearner, Visitor, candidates, serving, started
 from tests.system.runs import PATIENCE, eventually, last_checkpoint, restored
 from tests.unit.wire.examples import EXAMPLES, walk
@@ -83,11 +82,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
 
 @pytest.fixture
 def head(served: Head) -> Iterator[Head]:
-    """The same for all tests; whatever they did to it, it still serves."""
+    """Start one head for all tests; it must still serve after each of them."""
     yield served
     with closing(Visitor(served.address)) as visitor:
         visitor.set_rate(0)
-        visitor.send_everybody_home()
+        visitor.end_all_processes()
     assert_serves(served)
 
 
@@ -98,43 +97,43 @@ def stack() -> Iterator[ExitStack]:
 
 
 def assert_serves(head: Head) -> None:
-    """A new actor and a new learner get what they are due, and the books are in order."""
+    """Assert that a new actor and a new learner are served, and that the counters add up."""
     with closing(Member(head.address, "actor", "normal")) as actor, closing(SyntheticLearner(head.address)) as learner:
         before = actor.stats()
-        assert Acknowledged(1, before["t"] + CHUNK) in actor.say(chunk(0))
-        batches = [reply for reply in learner.say(SampleRequest(BATCH)) if isinstance(reply, Batch)]
+        assert Acknowledged(1, before.t + CHUNK) in actor.say(chunk(0))
+        batches = [reply for reply in learner.say(SampleRequest()) if isinstance(reply, Batch)]
         assert [len(batch.identities) for batch in batches] == [BATCH]
         learner.leave()
         actor.leave()
     assert_balanced(head.stats())
 
 
-def assert_balanced(stats: dict[str, Any]) -> None:
-    traffic = stats["traffic"]
-    assert traffic["received"] == traffic["inserted"] + traffic["refused"] + traffic["queued"]
-    assert traffic["inserted"] == stats["t"]
+def assert_balanced(stats: Stats) -> None:
+    traffic = stats.traffic
+    assert traffic.received == traffic.inserted + traffic.refused + stats.queued
+    assert traffic.inserted == stats.t
 
 
 def growth(head: Head, before: dict[str, int]) -> dict[str, int]:
-    """The counters of traffic that have moved."""
+    """Return the counters of traffic that have changed."""
     return {name: count - before[name] for name, count in head.traffic().items() if count != before[name]}
 
 
-# Members that say the wrong thing.
+# Members that send something wrong.
 
 
 def test_a_chunk_sent_twice_is_inserted_once_and_acknowledged_twice(head: Head, stack: ExitStack) -> None:
     actor = stack.enter_context(closing(Member(head.address, "actor", "stutterer")))
-    t = actor.stats()["t"]
+    t = actor.stats().t
     before = head.traffic()
     replies = actor.say(chunk(0), chunk(0))
     assert [reply for reply in replies if isinstance(reply, Acknowledged)] == [Acknowledged(1, t + CHUNK)] * 2
     assert growth(head, before) == {"received": CHUNK, "inserted": CHUNK, "duplicate_chunks": 1}
-    assert actor.stats()["t"] == t + CHUNK
+    assert actor.stats().t == t + CHUNK
 
 
 def asked_to_recycle(actor: Member, rounds: int = 1) -> list[Recycle]:
-    """Requests of so many open rounds, for which this actor inserts what it takes."""
+    """Return the requests of `rounds` open rounds, after inserting what opens them."""
     requests: dict[int, Recycle] = {}
     sequence = actor.welcome.sequence
     while len(requests) < rounds:
@@ -143,11 +142,11 @@ def asked_to_recycle(actor: Member, rounds: int = 1) -> list[Recycle]:
     return list(requests.values())
 
 
-def moved(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The counters of the replay that have moved, while nothing came in."""
-    assert (before["t"], before["stored"]) == (after["t"], after["stored"])
-    counts = before["replay"]
-    return {name: count - counts[name] for name, count in after["replay"].items() if count != counts[name]}
+def moved(before: Stats, after: Stats) -> dict[str, Any]:
+    """Return the counters of the replay that have changed, while nothing was inserted."""
+    assert (before.t, before.stored) == (after.t, after.stored)
+    counts = asdict(before.replay)
+    return {name: count - counts[name] for name, count in asdict(after.replay).items() if count != counts[name]}
 
 
 def test_an_answer_to_a_round_that_has_ended_is_counted_and_dropped(head: Head, stack: ExitStack) -> None:
@@ -166,7 +165,7 @@ def test_an_answer_of_another_era_is_counted_and_dropped(head: Head, stack: Exit
     assert actor.say(answer(request, era=request.era + 1)) == []
     after = actor.stats()
     assert moved(before, after) == {}
-    assert after["traffic"]["stale_eras"] == before["traffic"]["stale_eras"] + 1
+    assert after.traffic.stale_eras == before.traffic.stale_eras + 1
 
 
 def test_an_answer_for_candidates_of_another_round_is_refused(head: Head, stack: ExitStack) -> None:
@@ -176,10 +175,10 @@ def test_an_answer_for_candidates_of_another_round_is_refused(head: Head, stack:
     before = actor.stats()
     (refused,) = actor.say(answer(other, round_number=one.round_number))
     assert isinstance(refused, Refused)
-    assert f"is not a candidate of round {one.round_number}" in refused.reason
+    assert f"round {one.round_number}" in refused.reason
     after = actor.stats()
     assert moved(before, after) == {}
-    assert after["traffic"]["refused_messages"] == before["traffic"]["refused_messages"] + 1
+    assert after.traffic.refused_messages == before.traffic.refused_messages + 1
 
 
 BAD_ERRORS = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "-1.0": -1.0, "1e+60": 1e60}
@@ -187,7 +186,7 @@ BAD_ERRORS = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "-1.0": -1.0, "1e+6
 
 def wrong_priorities(head: Head, stack: ExitStack, bad: float) -> tuple[Member, Message]:
     learner = stack.enter_context(closing(SyntheticLearner(head.address)))
-    learner.send(SampleRequest(BATCH))
+    learner.send(SampleRequest())
     batch = learner.await_one(Batch)
     return learner, Priorities(batch.era, batch.identities, np.array([1.0] * (BATCH - 1) + [bad]))
 
@@ -207,7 +206,7 @@ def wrong_answer(head: Head, stack: ExitStack, bad: float) -> tuple[Member, Mess
 
 @pytest.mark.parametrize("bad", BAD_ERRORS)
 @pytest.mark.parametrize("make", [wrong_priorities, wrong_chunk, wrong_answer])
-def test_a_td_error_that_is_none_is_refused_with_its_reason(
+def test_an_invalid_td_error_is_refused_with_its_value(
     head: Head, stack: ExitStack, make: Callable[[Head, ExitStack, float], tuple[Member, Message]], bad: str
 ) -> None:
     assert_serves(head)  # there is something to draw
@@ -218,62 +217,60 @@ def test_a_td_error_that_is_none_is_refused_with_its_reason(
     assert bad in reason
     after = member.stats()
     assert moved(before, after) == {}
-    told = [after["traffic"][name] - before["traffic"][name] for name in ("malformed", "refused_messages")]
-    assert sorted(told) == [0, 1]
+    malformed = after.traffic.malformed - before.traffic.malformed
+    refused = after.traffic.refused_messages - before.traffic.refused_messages
+    assert sorted([malformed, refused]) == [0, 1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_reward_that_is_none_is_refused_with_its_reason(head: Head, stack: ExitStack, bad: float) -> None:
+def test_an_invalid_reward_is_refused_with_its_value(head: Head, stack: ExitStack, bad: float) -> None:
     actor = stack.enter_context(closing(Member(head.address, "actor", "miscalculating")))
     before = actor.stats()
     rows = replace(walk(3, stack=1), r_t=np.array([0.0, bad, 0.0], dtype=np.float32))
-    assert actor.say(chunk(0, transitions=rows)) == [Refused(f"transitions.r_t[1] is {bad}")]
+    (refused,) = actor.say(chunk(0, transitions=rows))
+    assert isinstance(refused, Refused)
+    assert "transitions.r_t[1]" in refused.reason
+    assert str(bad) in refused.reason
     assert moved(before, actor.stats()) == {}
 
 
-def test_a_late_priority_is_stale_and_the_new_tenant_keeps_its_own(tmp_path: Path, stack: ExitStack) -> None:
+def test_a_late_priority_is_stale_and_does_not_change_the_transition_in_its_slot(
+    tmp_path: Path, stack: ExitStack
+) -> None:
     head = stack.enter_context(serving(tmp_path / "run", "replay.method=per", "replay.capacity=64"))
     actor = stack.enter_context(closing(Member(head.address, "actor", "actor")))
     learner = stack.enter_context(closing(SyntheticLearner(head.address)))
     actor.say(chunk(0, 64, td_errors=np.ones(64)))
-    learner.send(SampleRequest(BATCH))
+    learner.send(SampleRequest())
     batch = learner.await_one(Batch)
     assert learner.say(Priorities(batch.era, batch.identities, np.full(BATCH, 2.0))) == []
-    assert learner.stats()["replay"]["priorities_updated"] == BATCH
-    actor.say(chunk(1, 64, td_errors=np.full(64, 3.0)))  # the oldest make room: all of them
+    assert learner.stats().replay.priorities_updated == BATCH
+    actor.say(chunk(1, 64, td_errors=np.full(64, 3.0)))  # replaces all of the oldest
     actor.leave()
     assert learner.say(Priorities(batch.era, batch.identities, np.full(BATCH, 1e6))) == []
-    counters = learner.stats()["replay"]
-    assert (counters["priorities_updated"], counters["priorities_stale"]) == (BATCH, BATCH)
+    counters = learner.stats().replay
+    assert (counters.priorities_updated, counters.priorities_stale) == (BATCH, BATCH)
     replay = restored_at_the_end(head, learner)
     np.testing.assert_allclose(replay.priorities, 3.0, atol=1e-5)
 
 
-def restored_at_the_end(head: Head, learner: SyntheticLearner) -> DpsrReplay:
-    """The replay of the checkpoint that the head leaves behind when it is told to end."""
+def restored_at_the_end(head: Head, learner: SyntheticLearner) -> Replay:
+    """Return the replay of the checkpoint that the head writes when it is told to end."""
     head.process.terminate()
     learner.give_state_and_leave()
     assert head.wait() == 0
     return restored(head.run, last_checkpoint(head.run))
 
 
-def test_a_learner_gets_no_more_batches_than_it_may_ask_for_ahead(head: Head, stack: ExitStack) -> None:
+def test_a_learner_gets_at_most_as_many_batches_ahead_as_the_prefetch_limit(head: Head, stack: ExitStack) -> None:
     learner = stack.enter_context(closing(SyntheticLearner(head.address)))
     learner.settle()
     learner.set_rate(1_000_000)  # nothing is due for a long time
     before = head.traffic()
-    assert learner.say(*[SampleRequest(BATCH)] * 10) == []
+    assert learner.say(*[SampleRequest()] * 10) == []
     assert growth(head, before) == {"dropped_requests": 6}
     learner.set_rate(0)
     assert [type(reply) for reply in learner.say()] == [Batch] * 4
-
-
-def test_a_batch_of_another_size_is_refused(head: Head, stack: ExitStack) -> None:
-    learner = stack.enter_context(closing(SyntheticLearner(head.address)))
-    learner.settle()
-    assert learner.say(SampleRequest(2**62)) == [
-        Refused(f"a batch of {2**62} was asked for: in this run it is {BATCH}")
-    ]
 
 
 UNREADABLE_STATES = {
@@ -285,58 +282,57 @@ UNREADABLE_STATES = {
     "no number": LearnerState('{"updates": true}', SyntheticLearner.STATE.arrays),
     "no weights": LearnerState(SyntheticLearner.STATE.facts, b"garbage"),
     "no numpy": LearnerState(
-        SyntheticLearner.STATE.facts, squeeze_weights({"x": np.ones(1, np.float16)}).replace(b"F16", b"BF16")
+        SyntheticLearner.STATE.facts, pack_weights({"x": np.ones(1, np.float16)}).replace(b"F16", b"BF16")
     ),
 }
 
 
 @pytest.mark.parametrize("state", UNREADABLE_STATES)
-def test_a_state_that_no_checkpoint_could_be_written_with_is_refused(head: Head, stack: ExitStack, state: str) -> None:
+def test_an_invalid_learner_state_is_refused(head: Head, stack: ExitStack, state: str) -> None:
     learner = stack.enter_context(closing(SyntheticLearner(head.address)))
     learner.settle()
     before = head.traffic()
     (refused,) = learner.say(UNREADABLE_STATES[state])
     assert isinstance(refused, Refused)
-    assert refused.reason.startswith("this is no learner's state: ")
     assert growth(head, before) == {"malformed": 1}
 
 
-# Who is not in the run, or not alone.
+# Clients that are not members, or whose name is in use.
 
 
 FOR_MEMBERS = [message for message in EXAMPLES if not isinstance(message, (*FOR_ANYONE, LearnerState))]
 
 
 @pytest.mark.parametrize("message", [*FOR_MEMBERS, SyntheticLearner.STATE], ids=lambda message: type(message).__name__)
-def test_before_joining_nothing_is_taken(head: Head, stack: ExitStack, message: Message) -> None:
+def test_a_message_for_members_is_not_accepted_before_joining(head: Head, stack: ExitStack, message: Message) -> None:
     visitor = stack.enter_context(closing(Visitor(head.address)))
     before = visitor.stats()
     assert visitor.say(message) == [Stranger()]
     after = visitor.stats()
     assert moved(before, after) == {}
-    assert after["traffic"]["strangers"] == before["traffic"]["strangers"] + 1
+    assert after.traffic.strangers == before.traffic.strangers + 1
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "named"),  # what the reason must name
     [
-        ({"run_id": "elsewhere"}, "not elsewhere: look at the address"),
-        ({"role": "critic"}, "there is no role 'critic'"),
-        ({"emulator": "0.0.1"}, "has ale-py 0.0.1 and this run has"),
-        ({"environment": "another"}, "the environment of odd does not do what"),
-        ({"name": ""}, "is no name: it must have 1 to 100 printable characters"),
-        ({"name": "x" * 1_000_000}, "is no name: it must have 1 to 100 printable characters"),
-        ({"name": "two\nlines"}, "is no name: it must have 1 to 100 printable characters"),
-        ({"name": "\x1b[2Jclear"}, "is no name: it must have 1 to 100 printable characters"),
-        ({"run_id": "x" * 1_000_000}, "look at the address"),
-        ({"role": "\n" * 1_000_000}, "there is no role"),
-        ({"emulator": "\x1b[2J" * 10_000}, "this run has"),
-        ({"environment": "\n" * 1_000_000}, "the environment of odd does not do what"),
+        ({"run_id": "elsewhere"}, "elsewhere"),
+        ({"role": "critic"}, "'critic'"),
+        ({"emulator": "0.0.1"}, "ale-py 0.0.1"),
+        ({"environment": "another"}, "environment of odd"),
+        ({"name": ""}, "1 to 100"),
+        ({"name": "x" * 1_000_000}, "1 to 100"),
+        ({"name": "two\nlines"}, "1 to 100"),
+        ({"name": "\x1b[2Jclear"}, "1 to 100"),
+        ({"run_id": "x" * 1_000_000}, "xxx"),
+        ({"role": "\n" * 1_000_000}, "role"),
+        ({"emulator": "\x1b[2J" * 10_000}, "ale-py"),
+        ({"environment": "\n" * 1_000_000}, "environment of odd"),
     ],
     ids=lambda part: repr(part)[:40],
 )
-def test_who_does_not_fit_is_refused_in_one_short_line(
-    head: Head, stack: ExitStack, changes: dict[str, Any], reason: str
+def test_a_client_that_does_not_fit_is_refused_in_one_short_line(
+    head: Head, stack: ExitStack, changes: dict[str, Any], named: str
 ) -> None:
     first = stack.enter_context(closing(Member(head.address, "actor", "first")))
     visitor = stack.enter_context(closing(Visitor(head.address)))
@@ -344,51 +340,52 @@ def test_who_does_not_fit_is_refused_in_one_short_line(
     before = head.traffic()
     (refused,) = visitor.say(request)
     assert isinstance(refused, Refused)
-    assert reason in refused.reason
+    assert named in refused.reason
     assert refused.reason.isprintable()
     assert len(refused.reason) < 500
     assert growth(head, before) == {"refused_joins": 1}
-    assert [actor["name"] for actor in head.stats()["actors"]] == ["first"]
+    assert [actor.name for actor in head.stats().actors] == ["first"]
 
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    """A head that waits for nobody."""
+    """A head with a short lease and a short recycling deadline."""
     settings = ("system.lease=5", "system.recycle_deadline=1")
     with serving(tmp_path_factory.mktemp("hasty") / "run", *settings) as head:
         yield head
 
 
-def test_a_name_is_free_again_when_its_owner_has_been_silent_for_too_long(hasty: Head, stack: ExitStack) -> None:
+def test_a_name_is_free_again_when_its_owner_was_silent_for_longer_than_the_lease(
+    hasty: Head, stack: ExitStack
+) -> None:
     first = stack.enter_context(closing(Member(hasty.address, "actor", "twin")))
     second = stack.enter_context(closing(Visitor(hasty.address)))
     join = request_to_join(first.request.run_id, "actor", "twin", "synthetic")
     (refused,) = second.say(join)
     assert isinstance(refused, Refused)
-    assert re.fullmatch(
-        r"the name twin is taken by a process heard from \d+\.\d s ago: choose another --name", refused.reason
-    )
+    assert "twin" in refused.reason
+    assert "--name" in refused.reason
     assert isinstance(first.say(Heartbeat(0))[0], Alive)
     eventually(lambda: isinstance(second.say(join)[0], Welcome))
     assert first.say(Heartbeat(0)) == [Stranger()]
-    assert "twin gives way to its next life" in hasty.said
+    assert [actor.name for actor in hasty.stats().actors] == ["twin"]
 
 
 def test_an_answer_to_a_round_that_has_expired_is_counted_and_dropped(hasty: Head, stack: ExitStack) -> None:
     actor = stack.enter_context(closing(Member(hasty.address, "actor", "slow")))
     request = asked_to_recycle(actor)[-1]
-    eventually(lambda: actor.stats()["replay"]["rounds_expired"] > request.round_number)
+    eventually(lambda: actor.stats().replay.rounds_expired > request.round_number)
     before = actor.stats()
     assert actor.say(answer(request)) == []
     assert moved(before, actor.stats()) == {"answers_late": request.identities.size}
     assert_serves(hasty)
 
 
-# What is no message at all.
+# Data that is not a message.
 
 
 def noise(rng: np.random.Generator, messages: Sequence[Message], count: int) -> Iterator[list[bytes]]:
-    """Random frames, and these messages with something wrong in them; a few are still messages."""
+    """Yield random frames, and these messages with random damage; a few are still valid."""
     whole = [[bytes(frame) for frame in encode(message)] for message in messages]
     for _ in range(count):
         frames = list(whole[rng.integers(len(whole))])
@@ -421,7 +418,7 @@ def test_thousands_of_broken_messages_do_no_harm(head: Head, stack: ExitStack, r
     request = visitor.request if isinstance(visitor, Member) else request_to_join("elsewhere", "actor", "noisy", "")
     era = visitor.welcome.era if isinstance(visitor, Member) else 0
     priorities = Priorities(era, np.arange(BATCH), np.ones(BATCH))
-    said = [*EXAMPLES, request, SyntheticLearner.STATE, chunk(0), SampleRequest(BATCH), priorities]
+    said = [*EXAMPLES, request, SyntheticLearner.STATE, chunk(0), SampleRequest(), priorities]
     malformed = head.traffic()["malformed"]
     for number in range(50):
         for frames in noise(rng, said, 100):
@@ -430,18 +427,18 @@ def test_thousands_of_broken_messages_do_no_harm(head: Head, stack: ExitStack, r
         visitor.send(request)  # it may have left
     assert head.traffic()["malformed"] > malformed + 500
     assert_balanced(head.stats())
-    visitor.send(Leave(0))  # whatever it is called by now
+    visitor.send(Leave(0))  # under whichever name it has joined
 
 
 def await_refusal(visitor: Visitor, request: Join) -> None:
-    """Send what will be refused, and wait until it was; others of its answers may be those to noise."""
+    """Send a Join that is refused, and wait for that; other answers may be those to noise."""
     visitor.send(request)
     for message in visitor.listen():
         if isinstance(message, Refused) and request.run_id in message.reason:
             return
 
 
-def test_a_message_of_100_000_parts_is_none(head: Head, stack: ExitStack) -> None:
+def test_a_message_of_100_000_parts_is_malformed(head: Head, stack: ExitStack) -> None:
     actor = stack.enter_context(closing(Member(head.address, "actor", "shredder")))
     actor.settle()
     before = head.traffic()
@@ -470,7 +467,7 @@ LONG = b"\x02"  # the next eight bytes are the size of the frame
 
 
 @pytest.mark.parametrize("size", [MAX_FRAME + 1, 2**62, 2**64 - 1])
-def test_a_frame_that_is_announced_larger_than_any_costs_its_sender_the_connection(head: Head, size: int) -> None:
+def test_a_frame_above_the_size_limit_closes_the_connection(head: Head, size: int) -> None:
     with closing(zmtp(head.address)) as connection:
         connection.sendall(LONG + size.to_bytes(8))
         with pytest.raises(ConnectionError):
@@ -478,12 +475,12 @@ def test_a_frame_that_is_announced_larger_than_any_costs_its_sender_the_connecti
 
 
 def send_much(connection: tcp.socket) -> None:
-    """As much as the largest frame has."""
+    """Send as many bytes as the largest frame has."""
     for _ in range(MAX_FRAME // 2**20):
         connection.sendall(bytes(2**20))
 
 
-def test_what_is_only_announced_takes_no_memory(head: Head, stack: ExitStack) -> None:
+def test_an_announced_frame_that_is_not_sent_takes_no_memory(head: Head, stack: ExitStack) -> None:
     before = head.resident_bytes
     for _ in range(20):
         connection = stack.enter_context(closing(zmtp(head.address)))
@@ -499,10 +496,12 @@ def test_sizes_that_do_not_add_up_are_refused(head: Head, stack: ExitStack) -> N
     sizes = 2 * (7).to_bytes(4, "little")  # of two pieces
     assert sizes in bytes(columns)
     actor.send_frames([header, bytes(columns).replace(sizes, b"\xff" * len(sizes)), pieces])
-    assert actor.say() == [Refused("the pieces of transitions do not add up")]
+    (refused,) = actor.say()
+    assert isinstance(refused, Refused)
+    assert "transitions" in refused.reason
 
 
-def test_those_who_only_connect_leave_room_for_others(tmp_path: Path, stack: ExitStack) -> None:
+def test_idle_connections_do_not_lock_out_other_clients(tmp_path: Path, stack: ExitStack) -> None:
     few_files = ("bash", "-c", 'ulimit -Sn 100; exec "$@"', "bash")  # each connection takes one
     head = stack.enter_context(serving(tmp_path / "run", before=few_files))
     member = stack.enter_context(closing(Member(head.address, "actor", "early")))
@@ -513,10 +512,10 @@ def test_those_who_only_connect_leave_room_for_others(tmp_path: Path, stack: Exi
     assert_serves(head)
 
 
-# One that stops reading.
+# A member that stops reading.
 
 
-def test_a_member_that_stops_reading_holds_up_nobody_and_fills_no_memory(head: Head, stack: ExitStack) -> None:
+def test_a_member_that_stops_reading_delays_no_other_and_fills_no_memory(head: Head, stack: ExitStack) -> None:
     actor = stack.enter_context(closing(Member(head.address, "actor", "writer")))
     learner = stack.enter_context(closing(SyntheticLearner(head.address)))
     size = 5_000
@@ -526,16 +525,16 @@ def test_a_member_that_stops_reading_holds_up_nobody_and_fills_no_memory(head: H
         actor.say(chunk(sequence, transitions=large))
     before = head.resident_bytes
     requests = 2_000
-    learner.send(*[SampleRequest(BATCH)] * requests)
-    eventually(lambda: head.stats()["rate"]["batches"] >= requests)  # others are served meanwhile
-    assert Acknowledged(9, head.stats()["t"] + CHUNK) in actor.say(chunk(8))
+    learner.send(*[SampleRequest()] * requests)
+    eventually(lambda: head.stats().rate.batches >= requests)  # others are served meanwhile
+    assert Acknowledged(9, head.stats().t + CHUNK) in actor.say(chunk(8))
     assert head.resident_bytes - before < requests * BATCH * size / 2
     came = read_again(learner)
     assert 1 <= sum(isinstance(message, Batch) for message in came) < requests
 
 
 def read_again(member: Member) -> list[Message]:
-    """All that has waited for it; what there was no room for was dropped, so the question is asked until it arrives."""
+    """Return all messages queued for it. Messages beyond the queue were dropped, so the request is repeated."""
     came: list[Message] = []
 
     def caught_up() -> bool:
@@ -549,17 +548,17 @@ def read_again(member: Member) -> list[Message]:
     return came
 
 
-def test_after_all_this_the_replay_is_sound(served: Head, stack: ExitStack) -> None:
+def test_after_all_this_the_replay_is_valid(served: Head, stack: ExitStack) -> None:
     learner = stack.enter_context(closing(SyntheticLearner(served.address)))
     stats = learner.stats()
-    replay = restored_at_the_end(served, learner)  # looked through by itself
-    assert (replay.t, replay.size) == (stats["t"], stats["stored"])
+    replay = restored_at_the_end(served, learner)  # which checks its invariants
+    assert (replay.t, replay.size) == (stats.t, stats.stored)
     traffic = last_checkpoint(served.run).parts["replay"].facts["traffic"]
-    assert traffic == {name: count for name, count in stats["traffic"].items() if name != "queued"}
+    assert traffic == stats.traffic.counts()
     assert traffic["received"] == traffic["inserted"] + traffic["refused"]
 
 
-# What a person reads who starts an actor where it does not fit.
+# What a user reads who starts an actor that cannot join.
 
 NEXT_VERSION = PROTOCOL + 1
 
@@ -574,15 +573,15 @@ def of_next_version(message: Message) -> list[bytes]:
     ("replies", "code", "words"),
     [
         (of_next_version(Refused("it speaks protocol 1, this run 2: install the same version")), 2, "install the same"),
-        (of_next_version(Terms("run", "config = 1")), 2, f"speaks version {NEXT_VERSION} of the protocol"),
-        ([b"HTTP/1.1 400 Bad Request"], 1, "is not the head of a run"),
-        (encode(Stranger()), 1, "is not the head of a run"),
+        (of_next_version(Terms("run", "config = 1")), 2, f"version {NEXT_VERSION}"),
+        ([b"HTTP/1.1 400 Bad Request"], 1, "tcp://127.0.0.1:"),
+        (encode(Stranger()), 1, "tcp://127.0.0.1:"),
     ],
 )
-def test_an_actor_says_what_is_wrong_with_who_answers(
+def test_an_actor_reports_a_server_that_it_cannot_use(
     tmp_path: Path, stack: ExitStack, replies: list[Frame], code: int, words: str
 ) -> None:
-    server = stack.enter_context(closing(Server("tcp://127.0.0.1:0")))
+    server = stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0")))
     address = server.endpoint.removeprefix("tcp://")
     actor = stack.enter_context(started(tmp_path / "log", "actor", "--connect", address))
     while actor.runs:
@@ -593,7 +592,7 @@ def test_an_actor_says_what_is_wrong_with_who_answers(
 
 
 def assert_refused(actor: Started, code: int, *words: str) -> None:
-    """It has ended with this exit code, and its last line says why; there is no traceback."""
+    """Assert that it has ended with this exit code, and that its last line names these; there is no traceback."""
     assert actor.wait() == code, actor.said
     assert actor.last_line.startswith("dpsr-apex: ")
     for word in words:
@@ -605,45 +604,46 @@ def test_a_client_of_another_version_is_told_to_install_the_same(hasty: Head, st
     visitor = stack.enter_context(closing(Visitor(hasty.address)))
     before = hasty.traffic()
     visitor.send_frames(of_next_version(Hello()))
-    refused = f"it speaks protocol {NEXT_VERSION}, this run {PROTOCOL}: install the same version of dpsr_apex"
-    assert visitor.say() == [Refused(refused)]
+    (refused,) = visitor.say()
+    assert isinstance(refused, Refused)
+    assert [part for part in (str(NEXT_VERSION), str(PROTOCOL), "dpsr_apex") if part not in refused.reason] == []
     assert growth(hasty, before) == {"malformed": 1}
 
 
 def test_an_actor_with_another_environment_is_refused(hasty: Head, tmp_path: Path, stack: ExitStack) -> None:
-    assert_serves(hasty)  # whose environment is a synthetic one from now on
+    assert_serves(hasty)  # its environment is a synthetic one from now on
+    before = hasty.traffic()
     address = hasty.address.endpoint.removeprefix("tcp://")
     actor = stack.enter_context(started(tmp_path / "log", "actor", "--connect", address, "--name", "real"))
-    assert_refused(actor, 2, "the environment of real does not do what", "not synthetic", "install the same versions")
-    assert "real was refused: the environment of real" in hasty.said
+    assert_refused(actor, 2, "environment of real", "(synthetic)")
+    assert growth(hasty, before) == {"refused_joins": 1}
 
 
-def test_an_actor_leaves_when_another_run_took_the_place_of_its_own(tmp_path: Path, stack: ExitStack) -> None:
+def test_an_actor_leaves_when_another_run_is_served_at_the_same_address(tmp_path: Path, stack: ExitStack) -> None:
     first = stack.enter_context(serving(tmp_path / "first"))
     address = first.address.endpoint.removeprefix("tcp://")
     actor = stack.enter_context(started(tmp_path / "log", "actor", "--connect", address, "--name", "faithful"))
-    actor.await_words("joined as actor 0")
+    eventually(lambda: [one.name for one in first.stats().actors] == ["faithful"])
     first.kill()
     second = stack.enter_context(serving(tmp_path / "second", bind=address))
-    one, other = (head.run.identity.read_text() for head in (first, second))
-    assert_refused(actor, 2, f"this is the run {other}, not {one}: look at the address that was given")
-    assert "faithful was refused" in second.said
+    assert_refused(actor, 2, *(head.run.identity.read_text() for head in (first, second)))
+    assert second.traffic()["refused_joins"] == 1
 
 
-def test_an_actor_that_finds_nobody_says_so(
+def test_an_actor_without_a_head_reports_the_address(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(link, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(timeouts, "HEAD_ANSWER", 0.5)
+    monkeypatch.setattr(timeouts, "HEAD_SILENCE", 0.1)
     caplog.set_level(logging.INFO)
     nowhere = f"tcp://127.0.0.1:{stack.enter_context(closing(unused())).getsockname()[1]}"
-    with pytest.raises(ReplayLost, match=f"Nothing answers at {nowhere} .* Is a run listening there?.*--key"):
-        run_actor(Whereabouts(Address(nowhere, None)), "lonely")
-    assert f"waiting for {nowhere} to answer" in caplog.text
+    with pytest.raises(ReplayLost, match=f"{nowhere} .*--key"):
+        run_actor(HeadLocator(Address(nowhere, None)), "lonely")
+    assert nowhere in caplog.text, "it reports what it waits for"
 
 
 def unused() -> tcp.socket:
-    """A port at which nobody listens, for as long as the socket is open."""
+    """Return a socket whose port is reserved while it is open, but not listening."""
     port = tcp.socket()
     port.bind(("127.0.0.1", 0))
     return port

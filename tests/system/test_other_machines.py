@@ -1,10 +1,8 @@
-"""Runs that other machines take part in: keys, commands for each process, recipes, and a network that breaks."""
+"""Runs across machines: keys, one command per process, launch scripts, and a network that is interrupted."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -15,16 +13,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from dpsr_apex.config_files import dump_config, load_config
+from dpsr_apex.files import read_rows
+from dpsr_apex.processes.control import address_of
 from dpsr_apex.processes.discovery import Address
 from dpsr_apex.processes.link import ReplayLost, ask
-from dpsr_apex.processes.onlooker import address_of
-from dpsr_apex.run.metrics import read_metrics
-from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.processes.statistics import ask_stats
+from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.wire.addresses import port_of, with_host
 from dpsr_apex.wire.codec import decode, encode
 from dpsr_apex.wire.keys import ClientKeys
@@ -43,12 +41,13 @@ from dpsr_apex.wire.messages import (
     WeightsRequest,
     Welcome,
 )
-from dpsr_apex.wire.sockets import BindError, Server, make_keypair, wait
+from dpsr_apex.wire.sockets import BindError, ServerSocket, make_keypair, wait
+from tests.system import members
 from tests.system.gated import STEP_SECONDS
-from tests.system.kitchen import LAUNCH, environment
-from tests.system.machines import Machine, living_on, machines
-from tests.system.members import SETTINGS, Head, Member, Started, serving, started
-from tests.system.runs import PATIENCE, assert_counters_add_up, eventually
+from tests.system.machines import Machine, machines, sockets_on
+from tests.system.members import SETTINGS, Head, Member, Started, await_members, serving, started
+from tests.system.runs import PATIENCE, assert_counters_add_up, eventually, sent_in
+from tests.system.sandbox import LAUNCH, environment
 
 SCRIPTS = sorted(LAUNCH.glob("*.sh"))
 STEPS = 3_000  # more than a minute for two actors at walking pace
@@ -70,12 +69,12 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    """A head that other machines could reach."""
+    """A head that other machines can reach."""
     with serving(tmp_path_factory.mktemp("guarded") / "run", bind="0.0.0.0:0") as head:
         yield head
 
 
-def test_a_head_that_others_can_reach_makes_keys_for_its_owner_alone(guarded: Head) -> None:
+def test_a_head_that_other_machines_can_reach_creates_keys_that_only_its_owner_can_read(guarded: Head) -> None:
     keys = guarded.run.keys
     assert stat.S_IMODE(keys.stat().st_mode) == 0o700
     assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in keys.iterdir()} == {
@@ -101,38 +100,38 @@ def wrong_server_key(right: ClientKeys) -> ClientKeys:
     return ClientKeys(make_keypair()[0], right.public, right.secret)
 
 
-INTRUDERS: list[tuple[Callable[[ClientKeys], ClientKeys | None], str]] = [
-    (no_key, "it .*has no key"),
-    (wrong_client_key, "its key is not the client key of this run"),
-    (stolen_public_key, "its keys do not fit those of this server"),
-    (wrong_server_key, "its keys do not fit those of this server"),
+INTRUDERS: list[tuple[Callable[[ClientKeys], ClientKeys | None], str]] = [  # and what the denial in the log names
+    (no_key, "no key"),
+    (wrong_client_key, "client key"),
+    (stolen_public_key, "server"),
+    (wrong_server_key, "server"),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "reason"), INTRUDERS)
-def test_without_the_right_key_a_head_says_nothing(
-    guarded: Head, stack: ExitStack, spoil: Callable[[ClientKeys], ClientKeys | None], reason: str
+@pytest.mark.parametrize(("spoil", "named"), INTRUDERS)
+def test_a_head_does_not_answer_without_the_right_key(
+    guarded: Head, stack: ExitStack, spoil: Callable[[ClientKeys], ClientKeys | None], named: str
 ) -> None:
     endpoint, keys = guarded.address
     assert keys is not None
-    with pytest.raises(ReplayLost, match="Nothing answers"):
+    with pytest.raises(ReplayLost):
         ask(Address(endpoint, spoil(keys)), Hello(), 1.0)
-    guarded.await_words(f"denied a client at .*: {reason}")
+    guarded.await_words(f"denied .*{named}")
     member = stack.enter_context(closing(Member(guarded.address, "actor", "friend", environment="")))
     assert isinstance(member.say(Heartbeat(0))[0], Alive)
     member.leave()
 
 
-@pytest.mark.parametrize(("spoil", "reason"), INTRUDERS)
-def test_without_the_right_key_a_learner_gives_no_weights(
-    learning: tuple[Started, Address], spoil: Callable[[ClientKeys], ClientKeys | None], reason: str
+@pytest.mark.parametrize(("spoil", "named"), INTRUDERS)
+def test_a_learner_sends_no_weights_without_the_right_key(
+    learning: tuple[Started, Address], spoil: Callable[[ClientKeys], ClientKeys | None], named: str
 ) -> None:
     learner, (endpoint, keys) = learning
     assert keys is not None
     question = WeightsRequest(-1, -1)
-    with pytest.raises(ReplayLost, match="Nothing answers"):
+    with pytest.raises(ReplayLost):
         ask(Address(endpoint, spoil(keys)), question, 1.0)
-    learner.await_words(f"denied a client at .*: {reason}")
+    learner.await_words(f"denied .*{named}")
     weights = ask(Address(endpoint, keys), question, PATIENCE)
     assert isinstance(weights, Weights)
     assert weights.online
@@ -140,13 +139,13 @@ def test_without_the_right_key_a_learner_gives_no_weights(
 
 @pytest.fixture(scope="module")
 def learning(guarded: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Started, Address]]:
-    """A learner that others could reach, and where its weights are."""
+    """A learner that other machines can reach, and the address of its weights."""
     endpoint, keys = guarded.address
     assert keys is not None
     arguments = ("--connect", f"127.0.0.1:{port_of(endpoint)}", "--key", guarded.run.client_key)
     output = tmp_path_factory.mktemp("learning") / "log"
     with started(output, "learner", *arguments, "--bind", "0.0.0.0:0") as learner:
-        learner.await_words("joined at t = 0")
+        eventually(lambda: guarded.stats().learner)
         with closing(Member(guarded.address, "actor", "asker", environment="")) as member:
             where, public = member.welcome.weights_endpoint, member.welcome.weights_key
             member.leave()
@@ -165,33 +164,34 @@ def test_a_key_file_that_others_can_read_is_refused(guarded: Head, tmp_path: Pat
     key.chmod(0o640)
     ended = dpsr_apex("actor", "--connect", "127.0.0.1:1", "--key", key)
     assert ended.returncode == 2
-    assert ended.stderr == (
-        f"dpsr-apex: {key} is open to other users of this machine, so it is no secret: chmod 600 {key}\n"
-    )
+    (line,) = ended.stderr.splitlines()
+    assert f"chmod 600 {key}" in line
 
 
-def test_the_key_file_of_the_server_is_not_that_of_a_client(guarded: Head) -> None:
+def test_the_key_file_of_the_server_is_refused_for_a_client(guarded: Head) -> None:
     key = guarded.run.keys / "server.key"
     ended = dpsr_apex("actor", "--connect", "127.0.0.1:1", "--key", key)
-    assert (ended.returncode, ended.stderr) == (2, f"dpsr-apex: {key} is not the key file of a client\n")
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert str(key) in line
 
 
-def test_nobody_listens_for_others_without_keys(stack: ExitStack, tmp_path: Path) -> None:
-    with pytest.raises(BindError, match="without keys"):
-        Server("tcp://0.0.0.0:0")
+def test_a_process_that_other_machines_can_reach_needs_keys(stack: ExitStack, tmp_path: Path) -> None:
+    with pytest.raises(BindError):
+        ServerSocket("tcp://0.0.0.0:0")
     head = stack.enter_context(serving(tmp_path / "run"))
     address = head.address.endpoint.removeprefix("tcp://")
     ended = dpsr_apex("learner", "--connect", address, "--bind", "0.0.0.0:0")
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith("dpsr-apex: cannot listen at tcp://0.0.0.0:0 without keys")
+    assert "tcp://0.0.0.0:0" in ended.stderr.splitlines()[-1]
 
 
-# The commands, each by hand.
+# One command per process.
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """The file that lets actors of `gated:Gated` run, in a folder where commands find that environment."""
+    """The file that lets actors of `gated:Gated` run at full speed, in the folder with that environment."""
     shutil.copy(Path(__file__).with_name("gated.py"), tmp_path)
     return tmp_path / "go"
 
@@ -205,57 +205,49 @@ def write_gated_config(path: Path) -> Path:
     return path
 
 
-def test_a_run_can_be_put_together_by_hand(gate: Path, tmp_path: Path, stack: ExitStack) -> None:
+@pytest.mark.slow
+def test_a_run_can_be_started_with_one_command_per_process(gate: Path, tmp_path: Path, stack: ExitStack) -> None:
     config, run = write_gated_config(tmp_path / "small.toml"), RunDirectory(tmp_path / "run")
 
     def start(name: str, *arguments: str | Path) -> Started:
         return stack.enter_context(started(tmp_path / name, *arguments, cwd=tmp_path))
 
     replay = start("replay", "replay", config, "--run-dir", run.path)
-    address = replay.await_words(r"(?<=serving at tcp://)\S+")
+    eventually(run.connection.exists)
+    address = address_of(run).endpoint.removeprefix("tcp://")
     learner = start("learner", "learner", "--connect", address)
     nameless = start("nameless", "actor", "--connect", address)
     named = start("named", "actor", "--find", run.path, "--name", "by-hand")
     evaluator = start("evaluator", "evaluator", run.path)
-    for name in ("learner", "by-hand", "evaluator", f"{socket.gethostname()}-{nameless.process.pid}"):
-        replay.await_words(f"{name} joined")
+    default_name = f"{socket.gethostname()}-{nameless.process.pid}"
+    await_members(lambda: members.stats_of(run), "by-hand", default_name, joins=4)
     gate.touch()
     for command in (replay, learner, nameless, named, evaluator):
         assert command.wait() == 0, command.said
         assert "Traceback" not in command.said
-    assert read_metrics(run.evaluations)[-1]["t"] == STEPS
+    assert read_rows(run.evaluations)[-1]["t"] == STEPS
     assert not run.connection.exists()
-    assert_books_agree(assert_counters_add_up(run, STEPS), nameless.said, named.said)
+    assert_counts_agree(assert_counters_add_up(run, STEPS), nameless.said, named.said)
 
     replay_again = ("replay", config, "--run-dir", run.path, "--resume")
     for words in (replay_again, ("learner", "--find", run.path), ("actor", "--find", run.path)):
         ended = dpsr_apex(*words, cwd=tmp_path)
-        assert (ended.returncode, ended.stdout) == (0, f"{run.path} is finished\n")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert str(run.path) in ended.stdout
     assert dpsr_apex("evaluator", run.path, cwd=tmp_path).returncode == 0
-    assert len(read_metrics(run.evaluations)) == 1, "it was evaluated already"
+    assert len(read_rows(run.evaluations)) == 1, "it was evaluated already"
 
 
-class Books(NamedTuple):
-    """What an actor says of its transitions when it leaves."""
-
-    sent: int
-    unsettled: int
-
-
-def books_of(log: str) -> Books:
-    (found,) = re.findall(r"(\d+) transitions sent, (\d+) of them not acknowledged", log)
-    return Books(*map(int, found))
+def assert_counts_agree(traffic: dict[str, int], *logs: str) -> None:
+    """Assert that the replay received everything it acknowledged, and no more than the actors sent."""
+    counts = [count for log in logs for count in sent_in(log)]
+    assert len(counts) == len(logs)
+    sent = sum(count.sent for count in counts)
+    assert sent - sum(count.unacknowledged for count in counts) <= traffic["received"] <= sent
 
 
-def assert_books_agree(traffic: dict[str, int], *logs: str) -> None:
-    """All that was acknowledged to an actor was received, and nothing else than what an actor sent."""
-    books = [books_of(log) for log in logs]
-    sent = sum(book.sent for book in books)
-    assert sent - sum(book.unsettled for book in books) <= traffic["received"] <= sent
-
-
-def test_a_learner_asks_again_for_a_state_that_was_lost_on_its_way(tmp_path: Path, stack: ExitStack) -> None:
-    server = stack.enter_context(closing(Server("tcp://127.0.0.1:0")))
+def test_a_learner_requests_a_state_again_that_was_lost_on_its_way(tmp_path: Path, stack: ExitStack) -> None:
+    server = stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0")))
     config = dump_config(load_config("cartpole", overrides=(*SMALL, "system.lease=2")))
     address = server.endpoint.removeprefix("tcp://")
     learner = stack.enter_context(started(tmp_path / "log", "learner", "--connect", address))
@@ -282,38 +274,35 @@ def test_a_learner_asks_again_for_a_state_that_was_lost_on_its_way(tmp_path: Pat
     assert joins == 2
 
 
-# Two machines, and the cable between them.
+# Two machines and the network between them.
 
 
 @pytest.fixture
 def two() -> Iterator[list[Machine]]:
-    """That of the head, and another one."""
+    """The machine of the head, and another one."""
     with machines(2) as found:
         yield found
 
 
-def stats_of(run: RunDirectory, two: list[Machine]) -> dict[str, Any]:
-    """How things are, asked on the head's machine."""
-    with living_on(two[0]):
-        answer = ask(address_of(run), StatsRequest(), 2.0)
-    assert isinstance(answer, Stats)
-    facts: dict[str, Any] = json.loads(answer.facts)
-    return facts
+def stats_of(run: RunDirectory, two: list[Machine]) -> Stats:
+    """Return the statistics, requested on the head's machine."""
+    with sockets_on(two[0]):
+        return ask_stats(address_of(run), StatsRequest(), 2.0)
 
 
-def await_stats(run: RunDirectory, two: list[Machine], holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """The first stats for which this holds."""
+def await_stats(run: RunDirectory, two: list[Machine], holds: Callable[[Stats], object]) -> Stats:
+    """Return the first statistics for which the condition is true."""
 
-    def good() -> dict[str, Any] | None:
+    def good() -> Stats | None:
         stats = stats_of(run, two)
         return stats if holds(stats) else None
 
     return eventually(good)
 
 
-def sent_by(name: str) -> Callable[[dict[str, Any]], int]:
+def sent_by(name: str) -> Callable[[Stats], int]:
     """Transitions that this actor has sent; 0 if it is not in the run."""
-    return lambda stats: sum(actor["sent"] for actor in stats["actors"] if actor["name"] == name)
+    return lambda stats: sum(actor.sent for actor in stats.actors if actor.name == name)
 
 
 CUT_SECONDS = 5.0
@@ -322,7 +311,7 @@ CUT_STEPS = CUT_SECONDS / STEP_SECONDS
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lease", [3, pytest.param(30, marks=pytest.mark.thorough)])
-def test_a_network_that_breaks_loses_nothing_that_was_acknowledged(
+def test_an_interrupted_network_loses_no_acknowledged_transition(
     two: list[Machine], gate: Path, tmp_path: Path, stack: ExitStack, lease: int
 ) -> None:
     steps = 6_000
@@ -347,27 +336,27 @@ def test_a_network_that_breaks_loses_nothing_that_was_acknowledged(
     await_stats(run, two, sent_by("staying"))
     late = far("late")
     before = await_stats(run, two, sent_by("late"))
-    assert f"staying at {two[1].address} joined" in head.said
+    assert {actor.name: actor.host for actor in before.actors}["staying"] == two[1].address
 
     two[1].cut()
-    time.sleep(CUT_SECONDS)  # this is the fault itself, nothing is waited for
+    time.sleep(CUT_SECONDS)  # the fault itself
     if lease < CUT_SECONDS:
-        await_stats(run, two, lambda stats: stats["traffic"]["expired_leases"] == 2)
-    assert stats_of(run, two)["t"] > before["t"], "the actor beside the head goes on"
+        await_stats(run, two, lambda stats: stats.traffic.expired_leases == 2)
+    assert stats_of(run, two).t > before.t, "the actor beside the head continues"
     two[1].heal()
     await_stats(run, two, lambda stats: sent_by("staying")(stats) > sent_by("staying")(before) + CUT_STEPS)
     await_stats(run, two, lambda stats: sent_by("late")(stats) > sent_by("late")(before) + CUT_STEPS)
-    assert stats_of(run, two)["traffic"]["expired_leases"] == (2 if lease < CUT_SECONDS else 0)
+    assert stats_of(run, two).traffic.expired_leases == (2 if lease < CUT_SECONDS else 0)
 
     assert late.end(signal.SIGTERM) == 128 + signal.SIGTERM
-    head.await_words(f"late at {two[1].address} left")
-    assert books_of(late.said).unsettled == 0
+    await_stats(run, two, lambda stats: "late" not in [actor.name for actor in stats.actors])
+    assert [count.unacknowledged for count in sent_in(late.said)] == [0]
 
     gate.touch()
     assert head.wait() == 0, head.said
     assert staying.wait() == 0, staying.said
     traffic = assert_counters_add_up(run, steps)
-    assert_books_agree(traffic, staying.said, late.said, (run.logs / "actor-0.log").read_text())
+    assert_counts_agree(traffic, staying.said, late.said, (run.logs / "actor-0.log").read_text())
 
 
 @pytest.mark.thorough
@@ -381,45 +370,45 @@ def test_the_learner_may_be_on_another_machine_than_the_replay(
         return stack.enter_context(started(tmp_path / name, *arguments, before=place.before, cwd=tmp_path))
 
     replay = start("replay", two[0], "replay", config, "--run-dir", run.path, "--bind", "0.0.0.0:5555")
-    replay.await_words("serving at")
+    eventually(run.connection.exists)
     key = ("--key", run.keys / "client.key")
     near, far = ("--connect", "127.0.0.1:5555", *key), ("--connect", f"{two[0].address}:5555", *key)
     learner = start("learner", two[1], "learner", *far, "--bind", "0.0.0.0:5556")
     near_actor = start("near", two[0], "actor", *near, "--name", "near")
     far_actor = start("far", two[1], "actor", *far, "--name", "far")
     evaluator = start("evaluator", two[0], "evaluator", run.path, *near)
-    for name in (f"learner at {two[1].address}", "near", f"far at {two[1].address}", "evaluator"):
-        replay.await_words(f"{name} joined")
+    stats = await_members(lambda: stats_of(run, two), "near", "far", joins=4)
+    assert {actor.name: actor.host for actor in stats.actors} == {"near": "", "far": two[1].address}
     gate.touch()
     for command in (replay, learner, near_actor, far_actor, evaluator):
         assert command.wait() == 0, command.said
         assert "WARNING" not in command.said
-    assert_books_agree(assert_counters_add_up(run, STEPS), near_actor.said, far_actor.said)
+    assert_counts_agree(assert_counters_add_up(run, STEPS), near_actor.said, far_actor.said)
 
 
-# The recipes.
+# The launch scripts.
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_a_recipe_is_one(script: Path) -> None:
+def test_a_launch_script_is_valid_and_executable(script: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True)
     assert os.access(script, os.X_OK)
 
 
-def test_the_recipe_for_this_machine_trains_with_many_processes(kitchen: Path, tmp_path: Path) -> None:
+def test_the_script_for_this_machine_trains_with_many_processes(sandbox: Path, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
-    recipe = kitchen / "launch/this_machine.sh"
+    recipe = sandbox / "launch/this_machine.sh"
     words = ["cartpole", "--actors", "1", "--run-dir", str(run.path), *small_settings("run.total_steps=500")]
-    subprocess.run([recipe, *words], env=environment(kitchen), check=True, timeout=PATIENCE)
+    subprocess.run([recipe, *words], env=environment(sandbox), check=True, timeout=PATIENCE)
     assert_counters_add_up(run, 500)
     assert {log.name for log in run.logs.iterdir()} >= {"replay.log", "learner.log", "evaluator.log", "actor-0.log"}
 
 
-def test_the_recipe_for_a_debugger_stops_where_a_round_is_opened(kitchen: Path, tmp_path: Path) -> None:
-    recipe = kitchen / "launch/under_a_debugger.sh"
+def test_the_script_for_a_debugger_stops_where_a_round_is_opened(sandbox: Path, tmp_path: Path) -> None:
+    recipe = sandbox / "launch/under_a_debugger.sh"
     ended = subprocess.run(
         [recipe, "--run-dir", tmp_path / "run", *small_settings()],
-        env=environment(kitchen),
+        env=environment(sandbox),
         input="p 'candidates', round_.candidates.size\np 'depth', len(self.rounds)\nq\n",
         capture_output=True,
         text=True,
@@ -432,43 +421,44 @@ def test_the_recipe_for_a_debugger_stops_where_a_round_is_opened(kitchen: Path, 
 
 @pytest.mark.thorough
 @pytest.mark.slow
-def test_the_recipe_for_other_machines_brings_actors_into_the_run(
-    kitchen: Path, tmp_path: Path, stack: ExitStack
+def test_the_script_for_other_machines_starts_actors_that_join_the_run(
+    sandbox: Path, tmp_path: Path, stack: ExitStack
 ) -> None:
     run = RunDirectory(tmp_path / "run")
-    shutil.copy(Path(__file__).with_name("gated.py"), kitchen)
+    shutil.copy(Path(__file__).with_name("gated.py"), sandbox)
     arguments = ("train", "cartpole", "--actors", "1", "--run-dir", run.path, "--bind", "0.0.0.0:0")
     gated = small_settings("env.name=gated:Gated", "run.total_steps=6000")
-    head = stack.enter_context(started(tmp_path / "head", *arguments, *gated, cwd=kitchen))
-    head.await_words("With a copy of the key file, other machines join by")
+    head = stack.enter_context(started(tmp_path / "head", *arguments, *gated, cwd=sandbox))
+    eventually(run.connection.exists)
+
+    def is_joined(*names: str) -> bool:
+        return {actor.name for actor in members.stats_of(run).actors} >= set(names)
+
     for host in ("east", "west"):
-        command: list[str | Path] = [kitchen / "launch/other_machines.sh", run.path, "2", host]
-        recipe = Started(tmp_path / host, command, environment=environment(kitchen, HEAD="127.0.0.1"))
+        command: list[str | Path] = [sandbox / "launch/other_machines.sh", run.path, "2", host]
+        recipe = Started(tmp_path / host, command, environment=environment(sandbox, HEAD="127.0.0.1"))
         stack.callback(recipe.kill)
-        for name in (f"{host}-1", f"{host}-2"):
-            head.await_words(f"{name} joined")
-            recipe.await_words(f"{name}: .* joined as actor")
+        eventually(lambda: is_joined(f"{host}-1", f"{host}-2"))  # noqa: B023 -- called before it changes
         if host == "east":
             recipe.end()
-            for name in ("east-1", "east-2"):
-                head.await_words(f"{name} left")
-    (kitchen / "go").touch()
+            eventually(lambda: not is_joined("east-1") and not is_joined("east-2"))
+    (sandbox / "go").touch()
     assert head.wait() == 0, head.said
     assert recipe.wait() == 0, recipe.said
     assert_counters_add_up(run, 6_000)
 
 
-def test_the_recipe_for_other_machines_says_what_is_missing(kitchen: Path, tmp_path: Path) -> None:
-    recipe = kitchen / "launch/other_machines.sh"
+def test_the_script_for_other_machines_reports_what_is_missing(sandbox: Path, tmp_path: Path) -> None:
+    recipe = sandbox / "launch/other_machines.sh"
     run = tmp_path / "run"
 
     def complaint(*words: str | Path) -> str:
-        ended = subprocess.run([recipe, *words], env=environment(kitchen), capture_output=True, text=True)
+        ended = subprocess.run([recipe, *words], env=environment(sandbox), capture_output=True, text=True)
         assert ended.returncode == 2
         return ended.stderr
 
-    assert complaint(run, "1") == f"usage: {recipe} RUN_DIR ACTORS HOST...\n"
-    assert complaint(run, "1", "east") == f"{run} is not running\n"
+    assert f"{recipe} RUN_DIR ACTORS HOST..." in complaint(run, "1")
+    assert str(run) in complaint(run, "1", "east")
     run.mkdir()
     (run / "connection.json").write_text('{"endpoint": "tcp://127.0.0.1:5555"}')
-    assert complaint(run, "1", "east") == f"{run} is for this machine alone: start it with --bind 0.0.0.0:5555\n"
+    assert "--bind 0.0.0.0:5555" in complaint(run, "1", "east")

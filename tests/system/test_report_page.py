@@ -28,7 +28,7 @@ SETTINGS = {  # so that the table of settings is wide
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
-# What the report says in a frame is read by the page around it, which Chromium lets a file do with the switch below.
+# The page reads the report in its frame, which Chromium allows for files with a switch below.
 LOOKING = """<!DOCTYPE html>
 <html><body style="margin:0"><iframe id="frame" style="border:0;width:%(width)dpx;height:844px"></iframe>
 <pre id="seen"></pre>
@@ -85,7 +85,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look(page: Path, folder: Path, width: int) -> tuple[dict[str, Any], str]:
-    """What a browser sees in a frame of that width, and what it complained about."""
+    """Return what a browser sees in a frame of that width, and its messages."""
     around = folder / "looking.html"
     around.write_text(LOOKING % {"width": width, "page": json.dumps(page.as_uri())}, encoding="utf-8")
     size = f"--window-size={width},844"
@@ -97,7 +97,7 @@ def look(page: Path, folder: Path, width: int) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
-def test_a_browser_shows_the_page_whole(page: Path, tmp_path: Path, width: int) -> None:
+def test_a_browser_shows_the_complete_page(page: Path, tmp_path: Path, width: int) -> None:
     seen, complaints = look(page, tmp_path, width)
     assert "CONSOLE" not in complaints
     assert seen["title"].startswith("dpsr, per and uniform in")
@@ -107,11 +107,11 @@ def test_a_browser_shows_the_page_whole(page: Path, tmp_path: Path, width: int) 
     assert seen["width"] <= width
     assert seen["base"] >= 16
     assert seen["smallest"] >= 16
-    assert seen["shown"] >= 280  # pictures that are drawn for a phone's width are not squeezed
+    assert seen["shown"] >= 280  # pictures that are drawn for a phone's width are not compressed
     assert (seen["scripts"], seen["requests"]) == (0, 0)
 
 
-def test_the_browser_would_tell_of_a_page_that_is_too_wide_or_broken(page: Path, tmp_path: Path) -> None:
+def test_a_page_that_is_too_wide_or_broken_would_be_noticed(page: Path, tmp_path: Path) -> None:
     html = page.read_text(encoding="utf-8")
     spoilt = html.replace("<header>", '<header><div style="width:600px">x</div><img src="nowhere.png" alt="none">')
     spoilt = spoilt.replace("</main>", "<script>console.error('of mine')</script></main>")
@@ -124,7 +124,7 @@ def test_the_browser_would_tell_of_a_page_that_is_too_wide_or_broken(page: Path,
 
 
 def test_the_page_can_be_printed(page: Path, tmp_path: Path) -> None:
-    """With the rules for paper in force nothing scrolls: what is wider than the paper would be cut off."""
+    """On paper nothing scrolls: anything wider than the paper would be cut off."""
     seen, _ = look(as_printed(page, tmp_path), tmp_path, PAPER)
     assert seen["wide"] == []
     assert seen["tables"] <= PAPER
@@ -140,7 +140,7 @@ def test_a_table_that_is_too_wide_for_paper_would_be_noticed(page: Path, tmp_pat
 
 
 def as_printed(page: Path, folder: Path) -> Path:
-    """A copy of the page that looks on a screen as it would on paper."""
+    """Return a copy of the page with the rules for paper on a screen."""
     html = page.read_text(encoding="utf-8")
     assert html.count("@media print {") == 1
     (folder / "printed.html").write_text(html.replace("@media print {", "@media all {"), encoding="utf-8")

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from dpsr_apex.config import ActorConfig, Config, EnvConfig, LearnerConfig, ReplayConfig, RunConfig, validate
 from dpsr_apex.envs.make import make_env
-from dpsr_apex.replay.schedules import Schedule, constant
 from dpsr_apex.replay.transitions import Stack, Transitions, unpack
-from dpsr_apex.run.solo import Solo
-from tests.unit.replay.naive import draw
+from dpsr_apex.schedules import Schedule, constant
+from dpsr_apex.solo.algorithm import Solo
+from tests.unit.replay.naive import stratified
 
 CAPACITY, C_R, F_R, T = 30, 6, 20, 400
 FLOOR, LEARNING_RATE = 1e-4, 0.005
@@ -89,9 +89,9 @@ def copy_of(solo: Solo) -> Before:
         frames=actor.arrays["env0/frames"].copy(),
         weights=solo.agent.save(),
         stored=unpack(replay.arrays),
-        identities=solo.replay.replay.identities,
-        births=solo.replay.replay.births,
-        priorities=solo.replay.replay.priorities,
+        identities=solo.replay.identities,
+        births=solo.replay.births,
+        priorities=solo.replay.priorities,
         next_serial=replay.facts["replay"]["next_serial"],
     )
 
@@ -125,15 +125,15 @@ class Rows(NamedTuple):
 
 
 def rows_of(solo: Solo, transitions: Transitions) -> Rows:
-    def inflated(stacks: list[Stack]) -> NDArray[np.float64]:
-        frames = solo.actor.envs[0].codec.inflate_stacks(stacks)
+    def decompressed(stacks: list[Stack]) -> NDArray[np.float64]:
+        frames = solo.actor.envs[0].codec.decompress_stacks(stacks)
         return frames.reshape(len(stacks), -1).astype(np.float64)
 
     return Rows(
-        inflated(transitions.s_tm1),
+        decompressed(transitions.s_tm1),
         transitions.a_tm1,
         transitions.r_t.astype(np.float64),
-        inflated(transitions.s_t),
+        decompressed(transitions.s_t),
         transitions.terminal,
     )
 
@@ -167,10 +167,10 @@ def step_by_hand(env: EnvConfig, snapshot: bytes, frames: NDArray[Any], action: 
     return observation, float(reward), bool(terminal)
 
 
-def draw_candidates(before: Before) -> list[int]:
+def sample_candidates(before: Before) -> list[int]:
     masses, slots = before.priorities**-0.5, list[int]()
     while len(slots) < C_R:
-        drawn = draw(masses, before.replay_rng.random(C_R - len(slots)))
+        drawn = stratified(masses, before.replay_rng.random(C_R - len(slots)))
         slots += [slot for slot in dict.fromkeys(drawn) if slot not in slots]
         masses[slots] = 0.0
     return slots
@@ -206,7 +206,7 @@ def update_by_hand(weights: Arrays, rows: Rows, importance: NDArray[np.float64])
 )
 def test_a_recycling_round_in_solo_is_algorithm_1(env: EnvConfig, at_max: bool, seed: int) -> None:
     solo = Solo(config(env, at_max, seed))
-    replay = solo.replay.replay
+    replay = solo.replay
     while solo.t < 99:
         solo.step()
     rounds_before = replay.counters.rounds_closed
@@ -220,11 +220,11 @@ def test_a_recycling_round_in_solo_is_algorithm_1(env: EnvConfig, at_max: bool, 
     action = random_action if explores else int(greedy(before.weights, before.frames[np.newaxis])[0])
     newcomer = (before.frames[-1], action, *step_by_hand(env, before.snapshot, before.frames, action))
 
-    # The replay is full and t = 0 mod F_r: C_r different experiences are drawn by PR.
-    slots = draw_candidates(before)
+    # The replay is full and t = 0 mod F_r: C_r different experiences are sampled by PR.
+    slots = sample_candidates(before)
     stored = rows_of(solo, before.stored)
 
-    # The newest network chooses anew in each of their states; where it would do the same, another action is taken.
+    # The newest network chooses in each of their states; where it chooses the stored action, another one is taken.
     chosen = greedy(before.weights, stored.s_tm1[slots])
     others = before.actor_rng.integers(1, size=C_R)
     others += others >= stored.a_tm1[slots]
@@ -274,7 +274,7 @@ def test_a_recycling_round_in_solo_is_algorithm_1(env: EnvConfig, at_max: bool, 
     assert (after.a_tm1[new_slot], after.r_t[new_slot], after.terminal[new_slot]) == (action, gained, done)
     assert replay.read(replay.identities[[new_slot]]).snapshots == [before.snapshot]
 
-    # Identities are new and unique, births are t; whatever was no candidate is as it was.
+    # Identities are new and unique, births are t; transitions that were no candidates are unchanged.
     expected_identities, expected_births = before.identities.copy(), before.births.copy()
     expected_births[slots] = t
     expected_identities[new_slot] = before.next_serial * CAPACITY + new_slot
@@ -292,16 +292,16 @@ def test_a_recycling_round_in_solo_is_algorithm_1(env: EnvConfig, at_max: bool, 
     priorities[slots] = peak if at_max else errors + FLOOR
     priorities[new_slot] = peak
 
-    # A minibatch is drawn by P(i) with weights over the whole replay.
+    # A minibatch is sampled by P(i) with weights over the whole replay.
     probabilities = priorities**0.6 / (priorities**0.6).sum()
-    batch = draw(priorities**0.6, before.replay_rng.random(8))
+    batch = stratified(priorities**0.6, before.replay_rng.random(8))
     importance = (CAPACITY * probabilities) ** -BETA.at(t, T)
     importance /= importance.max()
     sampled = after.at(batch)
 
     # The update saw their TD errors, which became their priorities.
     batch_deltas = deltas(before.weights, sampled)
-    np.testing.assert_allclose(updates[0].td_errors, np.abs(batch_deltas), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(updates[0].priorities, np.abs(batch_deltas), rtol=1e-4, atol=1e-5)
     priorities[batch] = np.abs(batch_deltas) + FLOOR
     np.testing.assert_allclose(replay.priorities, priorities, rtol=1e-4, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Environments as users write them, in a file of their own beside their configs: copied to where a command is run."""
+"""Environments as users write them, in a file beside their configs; it is copied to where a command is run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Vector = NDArray[np.float32]
 
 
 class Line(gymnasium.Env[Any, Any]):
-    """A walk on a line: the reward is the place. Everything is in its snapshot."""
+    """A walk on a line: the reward is the position. Its snapshot is complete."""
 
     def __init__(self, length: int = 20) -> None:
         self.length = length
@@ -42,22 +42,22 @@ class Line(gymnasium.Env[Any, Any]):
     def snapshot(self) -> bytes:
         return np.array([self.place, self.steps]).tobytes()
 
-    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state says it all
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state is complete
         place, steps = np.frombuffer(snapshot)
         self.place, self.steps = float(place), int(steps)
 
 
 class Forgetful(Line):
-    """Its snapshot does not hold the place."""
+    """An environment whose snapshot lacks the position."""
 
     def snapshot(self) -> bytes:
         return np.array([0.0, self.steps]).tobytes()
 
 
-class NoWayBack(Line):
-    """Has neither snapshot() nor restore()."""
+class NoSnapshot(Line):
+    """An environment without snapshot() and restore()."""
 
-    snapshot = None  # type: ignore[assignment]  # takes away what Line has
+    snapshot = None  # type: ignore[assignment]  # hides the method of Line
     restore = None  # type: ignore[assignment]  # likewise
 
 
@@ -69,7 +69,7 @@ class NanReward(Line):
 
 
 class LateNan(Line):
-    """The same, but only after many episodes."""
+    """An environment whose reward becomes NaN after many episodes."""
 
     episodes = 0
 
@@ -82,7 +82,7 @@ class LateNan(Line):
 
 
 class Colourful(Line):
-    """Shows what no network here takes."""
+    """An environment with observations that no network supports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Colourful(Line):
 
 
 class OneButton(Line):
-    """Leaves nothing to choose."""
+    """An environment with a single action."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,23 +98,23 @@ class OneButton(Line):
 
 
 class Hanging(Line):
-    """Never comes back from a step once there is a file named `hang`."""
+    """An environment whose step never returns once a file named `hang` exists; it then creates `hanging`."""
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
         if Path("hang").exists():
-            print("hanging", flush=True)  # noqa: T201
+            Path("hanging").touch()
             while True:
                 time.sleep(0.01)
         return super().step(action)
 
 
 class Endless(Line):
-    """Its games never end; says so when one has gone on for long."""
+    """An environment whose episodes never end; it creates the file `long_episode` after 2,000 steps of one."""
 
     def __init__(self) -> None:
         super().__init__(length=10**9)
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
         if self.steps == 2000:
-            print("a long game", flush=True)  # noqa: T201
+            Path("long_episode").touch()
         return super().step(action)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 
 from dpsr_apex.config import (
-    KINDS,
-    RANGES,
+    SETTINGS,
     Config,
     ConfigError,
-    Method,
+    OneOf,
+    Range,
     ReplayConfig,
     find_faults,
     settings,
     validate,
 )
-from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.methods import METHODS
+from dpsr_apex.schedules import Schedule, constant
 
 
 def changed(values: dict[str, Any]) -> Config:
@@ -54,71 +56,89 @@ SOUND: list[dict[str, Any]] = [
 ]
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"replay.replace_candidates": 60_000}, "replay.replace_candidates = 60000: at most replay.capacity (50000)"),
-    ({"replay.recycle_candidates": 50_001}, "replay.recycle_candidates = 50001: at most replay.capacity (50000)"),
-    ({"replay.replace_candidates": 0}, "replay.replace_candidates = 0: at least 1 with method 'dpsr'"),
-    ({"replay.replace_candidates": -1}, "replay.replace_candidates = -1: at least 0"),
-    ({"replay.recycle_candidates": 1}, "replay.recycle_candidates = 1: at least 2"),
-    ({"replay.recycle_candidates": 0}, "replay.recycle_candidates = 0: at least 2"),
-    ({"replay.recycle_period": -1}, "replay.recycle_period = -1: at least 0"),
-    ({"replay.capacity": 31, "replay.method": "per"}, "learner.batch_size = 32: at most replay.capacity (31)"),
-    ({"replay.capacity": 0}, "replay.capacity = 0: from 1 to 2147483647"),
-    ({"replay.method": "prioritized"}, "replay.method = 'prioritized': one of 'uniform', 'per', 'per_rank', 'double'"),
-    ({"replay.initial_priority": "td"}, "replay.initial_priority = 'td': one of 'max', 'td_error'"),
-    ({"replay.sampling_exponent": constant(5.1)}, "replay.sampling_exponent = 5.1: from 0 to 5"),
-    ({"replay.replacing_exponent": constant(-0.1)}, "replay.replacing_exponent = -0.1: from 0 to 5"),
-    ({"replay.replacing_exponent": Schedule(0.1, -0.1)}, "replay.replacing_exponent.end = -0.1: from 0 to 5"),
-    ({"replay.bias_annealing": Schedule(0.4, 1.1)}, "replay.bias_annealing.end = 1.1: from 0 to 1"),
-    ({"actor.exploration": Schedule(1.5, 0.0)}, "actor.exploration.start = 1.5: from 0 to 1"),
-    ({"actor.exploration": Schedule(1.0, 0.0, 0.0)}, "actor.exploration.over = 0.0: above 0 and at most 1"),
-    ({"actor.exploration": Schedule(0.5, 0.5, 1.5)}, "actor.exploration.over = 1.5: above 0 and at most 1"),
+    (
+        {"replay.replace_candidates": 60_000},
+        "replay.replace_candidates must be at most replay.capacity, which is 50000 (got 60000)",
+    ),
+    (
+        {"replay.recycle_candidates": 50_001},
+        "replay.recycle_candidates must be at most replay.capacity, which is 50000 (got 50001)",
+    ),
+    ({"replay.replace_candidates": 0}, "replay.replace_candidates must be >= 1 with replay.method = 'dpsr' (got 0)"),
+    ({"replay.replace_candidates": -1}, "replay.replace_candidates must be >= 0 (got -1)"),
+    ({"replay.recycle_candidates": 1}, "replay.recycle_candidates must be >= 2, since"),
+    ({"replay.recycle_candidates": 0}, "replay.recycle_candidates must be >= 2, since"),
+    ({"replay.recycle_period": -1}, "replay.recycle_period must be >= 0 (got -1)"),
+    (
+        {"replay.capacity": 31, "replay.method": "per"},
+        "learner.batch_size must be at most replay.capacity, which is 31 (got 32)",
+    ),
+    ({"replay.capacity": 0}, "replay.capacity must be between 1 and 2147483647 (got 0)"),
+    (
+        {"replay.method": "prioritized"},
+        "replay.method must be one of 'dpsr', 'double', 'per', 'per_rank', 'uniform' (got 'prioritized')",
+    ),
+    ({"replay.initial_priority": "td"}, "replay.initial_priority must be one of 'max', 'td_error' (got 'td')"),
+    ({"replay.sampling_exponent": constant(5.1)}, "replay.sampling_exponent must be between 0 and 5 (got 5.1)"),
+    ({"replay.replacing_exponent": constant(-0.1)}, "replay.replacing_exponent must be between 0 and 5 (got -0.1)"),
+    (
+        {"replay.replacing_exponent": Schedule(0.1, -0.1)},
+        "replay.replacing_exponent.end must be between 0 and 5 (got -0.1)",
+    ),
+    ({"replay.bias_annealing": Schedule(0.4, 1.1)}, "replay.bias_annealing.end must be between 0 and 1 (got 1.1)"),
+    ({"actor.exploration": Schedule(1.5, 0.0)}, "actor.exploration.start must be between 0 and 1 (got 1.5)"),
+    ({"actor.exploration": Schedule(1.0, 0.0, 0.0)}, "actor.exploration.over must be > 0 and <= 1 (got 0.0)"),
+    ({"actor.exploration": Schedule(0.5, 0.5, 1.5)}, "actor.exploration.over must be > 0 and <= 1 (got 1.5)"),
     (
         {"actor.exploration": Schedule(1.0, math.nan)},
-        "actor.exploration = Schedule(start=1.0, end=nan, over=1.0): a fi",
+        "actor.exploration must be a finite number, or a schedule such as { start = 1.0, end = 0.1, over = 0.5 } (got",
     ),
-    ({"replay.priority_floor": 0.0}, "replay.priority_floor = 0.0: from 1e-50 to 1"),
-    ({"replay.priority_floor": 1e-51}, "replay.priority_floor = 1e-51: from 1e-50 to 1"),
-    ({"replay.priority_floor": 1.5}, "replay.priority_floor = 1.5: from 1e-50 to 1"),
-    ({"replay.exponent_tolerance": -0.1}, "replay.exponent_tolerance = -0.1: from 0 to 1"),
-    ({"actor.n_steps": 0}, "actor.n_steps = 0: from 1 to 255"),
-    ({"actor.n_steps": 256}, "actor.n_steps = 256: from 1 to 255"),
-    ({"actor.environments": 0}, "actor.environments = 0: at least 1"),
-    ({"learner.discount": 1.01}, "learner.discount = 1.01: from 0 to 1"),
-    ({"learner.discount": math.nan}, "learner.discount = nan: a finite number"),
-    ({"learner.learning_rate": 0.0}, "learner.learning_rate = 0.0: above 0"),
-    ({"learner.learning_rate": math.inf}, "learner.learning_rate = inf: a finite number"),
-    ({"learner.gradient_clip": -1.0}, "learner.gradient_clip = -1.0: above 0"),
+    ({"replay.priority_floor": 0.0}, "replay.priority_floor must be between 1e-50 and 1 (got 0.0)"),
+    ({"replay.priority_floor": 1e-51}, "replay.priority_floor must be between 1e-50 and 1 (got 1e-51)"),
+    ({"replay.priority_floor": 1.5}, "replay.priority_floor must be between 1e-50 and 1 (got 1.5)"),
+    ({"replay.exponent_tolerance": -0.1}, "replay.exponent_tolerance must be between 0 and 1 (got -0.1)"),
+    ({"actor.n_steps": 0}, "actor.n_steps must be between 1 and 255 (got 0)"),
+    ({"actor.n_steps": 256}, "actor.n_steps must be between 1 and 255 (got 256)"),
+    ({"actor.environments": 0}, "actor.environments must be >= 1 (got 0)"),
+    ({"learner.discount": 1.01}, "learner.discount must be between 0 and 1 (got 1.01)"),
+    ({"learner.discount": math.nan}, "learner.discount must be a finite number (got nan)"),
+    ({"learner.learning_rate": 0.0}, "learner.learning_rate must be > 0 (got 0.0)"),
+    ({"learner.learning_rate": math.inf}, "learner.learning_rate must be a finite number (got inf)"),
+    ({"learner.gradient_clip": -1.0}, "learner.gradient_clip must be > 0 (got -1.0)"),
     ({"learner.gradient_clip": 10**400}, "a finite number"),
-    ({"learner.batch_size": 1_001}, "learner.batch_size = 1001: at most learner.learning_starts (1000)"),
-    ({"learner.batch_size": 0}, "learner.batch_size = 0: at least 1"),
-    ({"learner.learning_starts": 0}, "learner.learning_starts = 0: at least 1"),
-    ({"run.total_steps": 999}, "learner.learning_starts = 1000: at most run.total_steps (999)"),
-    ({"learner.steps_per_update": -1}, "learner.steps_per_update = -1: at least 0"),
+    (
+        {"learner.batch_size": 1_001},
+        "learner.batch_size must be at most learner.learning_starts, which is 1000 (got 1001)",
+    ),
+    ({"learner.batch_size": 0}, "learner.batch_size must be >= 1 (got 0)"),
+    ({"learner.learning_starts": 0}, "learner.learning_starts must be >= 1 (got 0)"),
+    ({"run.total_steps": 999}, "learner.learning_starts must be at most run.total_steps, which is 999 (got 1000)"),
+    ({"learner.steps_per_update": -1}, "learner.steps_per_update must be >= 0 (got -1)"),
     (
         {"learner.steps_per_update": 0, "system.actors": 0},
-        "learner.steps_per_update = 0: at least 1 in a single process",
+        "learner.steps_per_update must be >= 1 in a single process",
     ),
-    ({"learner.target_period": 0}, "learner.target_period = 0: at least 1"),
-    ({"learner.hidden": ()}, "learner.hidden = (): a list of one or more integers"),
-    ({"learner.hidden": (64, 0)}, "learner.hidden[1] = 0: at least 1"),
-    ({"learner.head": 0}, "learner.head = 0: at least 1"),
-    ({"learner.device": "tpu"}, "learner.device = 'tpu': one of 'auto', 'cpu', 'cuda'"),
-    ({"evaluation.period": -1}, "evaluation.period = -1: at least 0"),
-    ({"evaluation.episodes": 0}, "evaluation.episodes = 0: at least 1"),
-    ({"evaluation.epsilon": 1.1}, "evaluation.epsilon = 1.1: from 0 to 1"),
-    ({"evaluation.max_steps": 0}, "evaluation.max_steps = 0: at least 1"),
-    ({"run.seed": -1}, "run.seed = -1: from 0 to 2147483647"),
-    ({"run.seed": True}, "run.seed = True: an integer"),
-    ({"run.log_period": 0}, "run.log_period = 0: at least 1"),
-    ({"run.checkpoint_period": -1}, "run.checkpoint_period = -1: at least 0"),
-    ({"run.checkpoints_kept": 0}, "run.checkpoints_kept = 0: at least 1"),
-    ({"run.threads": 0}, "run.threads = 0: at least 1"),
-    ({"run.threads": 1.0}, "run.threads = 1.0: an integer or left out"),
-    ({"env.stack": 0}, "env.stack = 0: from 1 to 255"),
-    ({"env.name": ""}, "env.name = '': text that is not empty"),
-    ({"env.arguments": {"x": None}}, "env.arguments = {'x': None}: a table of"),
-    ({"env.arguments": {"x": [math.inf]}}, "env.arguments = {'x': [inf]}: a table of"),
-    ({"replay.recycle_at_max_priority": 1}, "replay.recycle_at_max_priority = 1: true or false"),
+    ({"learner.target_period": 0}, "learner.target_period must be >= 1 (got 0)"),
+    ({"learner.hidden": ()}, "learner.hidden must be a list of one or more integers (got ())"),
+    ({"learner.hidden": (64, 0)}, "learner.hidden[1] must be >= 1 (got 0)"),
+    ({"learner.head": 0}, "learner.head must be >= 1 (got 0)"),
+    ({"learner.device": "tpu"}, "learner.device must be one of 'auto', 'cpu', 'cuda' (got 'tpu')"),
+    ({"evaluation.period": -1}, "evaluation.period must be >= 0 (got -1)"),
+    ({"evaluation.episodes": 0}, "evaluation.episodes must be >= 1 (got 0)"),
+    ({"evaluation.epsilon": 1.1}, "evaluation.epsilon must be between 0 and 1 (got 1.1)"),
+    ({"evaluation.max_steps": 0}, "evaluation.max_steps must be >= 1 (got 0)"),
+    ({"run.seed": -1}, "run.seed must be between 0 and 2147483647 (got -1)"),
+    ({"run.seed": True}, "run.seed must be an integer (got True)"),
+    ({"run.log_period": 0}, "run.log_period must be >= 1 (got 0)"),
+    ({"run.checkpoint_period": -1}, "run.checkpoint_period must be >= 0 (got -1)"),
+    ({"run.checkpoints_kept": 0}, "run.checkpoints_kept must be >= 1 (got 0)"),
+    ({"run.threads": 0}, "run.threads must be >= 1 (got 0)"),
+    ({"run.threads": 1.0}, "run.threads must be an integer or left out (got 1.0)"),
+    ({"env.stack": 0}, "env.stack must be between 1 and 255 (got 0)"),
+    ({"env.name": ""}, "env.name must be a non-empty string (got '')"),
+    ({"env.arguments": {"x": None}}, "env.arguments must be a table of"),
+    ({"env.arguments": {"x": [math.inf]}}, "(got {'x': [inf]})"),
+    ({"replay.recycle_at_max_priority": 1}, "replay.recycle_at_max_priority must be true or false (got 1)"),
 ]
 
 
@@ -132,6 +152,7 @@ def test_a_refusal_names_the_key_the_value_and_what_is_allowed(values: dict[str,
     with pytest.raises(ConfigError) as refusal:
         validate(changed(values))
     assert words in str(refusal.value)
+    assert all(re.fullmatch(r"\S+ must be .+ \(got .+\)", line) for line in str(refusal.value).splitlines())
 
 
 def test_all_faults_are_reported_together() -> None:
@@ -152,8 +173,24 @@ def test_a_long_value_is_cut_short() -> None:
 
 
 def test_every_number_of_the_tree_has_a_range() -> None:
-    numeric = {key for key, kind in KINDS.items() if kind in (int, float, Schedule) or int in get_args(kind)}
-    assert numeric == set(RANGES)
+    kinds = {key: setting.kind for key, setting in SETTINGS.items()}
+    numeric = {key for key, kind in kinds.items() if kind in (int, float, Schedule) or int in get_args(kind)}
+    assert numeric == {key for key, setting in SETTINGS.items() if setting.range}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words", "inside", "outside"),
+    [
+        (Range(1), ">= 1", [1, 10**30], [0, 0.999]),
+        (Range(0, above=True), "> 0", [1e-300], [0, -1]),
+        (Range(0, 5), "between 0 and 5", [0, 5], [-1e-9, 5.1]),
+        (Range(0, 1, above=True), "> 0 and <= 1", [1e-300, 1], [0, 1.1]),
+    ],
+)
+def test_a_range_says_what_it_holds(allowed: Range, words: str, inside: list[float], outside: list[float]) -> None:
+    assert str(allowed) == words
+    assert all(map(allowed.holds, inside))
+    assert not any(map(allowed.holds, outside))
 
 
 def test_a_fault_within_a_setting_knows_the_setting() -> None:
@@ -163,31 +200,15 @@ def test_a_fault_within_a_setting_knows_the_setting() -> None:
 
 def test_settings_names_every_leaf_of_the_tree() -> None:
     values = settings(Config())
-    assert values.keys() == KINDS.keys()
+    assert values.keys() == SETTINGS.keys()
     assert values["replay.capacity"] == 50_000
-    assert len(values) == 47
-
-
-@pytest.mark.parametrize(
-    ("method", "sampling", "replaces", "recycles", "alpha"),
-    [
-        ("uniform", "proportional", False, False, 0.0),
-        ("per", "proportional", False, False, 0.6),
-        ("per_rank", "rank", False, False, 0.6),
-        ("double", "proportional", True, False, 0.6),
-        ("dpsr", "proportional", True, True, 0.6),
-    ],
-)
-def test_the_table_of_methods(method: Method, sampling: str, replaces: bool, recycles: bool, alpha: float) -> None:
-    replay = ReplayConfig(method=method)
-    assert (replay.sampling, replay.replaces_by_priority, replay.recycles) == (sampling, replaces, recycles)
-    assert replay.alpha == constant(alpha)
+    assert len(values) == 56
 
 
 def test_dpsr_with_period_zero_does_not_recycle() -> None:
     assert not ReplayConfig(method="dpsr", recycle_period=0).recycles
 
 
-def test_methods_are_the_five_of_the_design() -> None:
-    assert KINDS["replay.method"] is Method
-    assert get_args(Method) == ("uniform", "per", "per_rank", "double", "dpsr")
+def test_the_method_is_one_of_the_table() -> None:
+    assert SETTINGS["replay.method"].kind == OneOf(tuple(METHODS))
+    assert all(ReplayConfig(method=name).parts is method for name, method in METHODS.items())

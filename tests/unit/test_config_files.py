@@ -22,7 +22,7 @@ from dpsr_apex.config import (
     validate,
 )
 from dpsr_apex.config_files import dump_config, load_config, shipped_configs
-from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.schedules import Schedule, constant
 
 
 def written(folder: Path, text: str) -> Path:
@@ -99,39 +99,42 @@ def test_a_later_override_wins() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("replay.capcity=3", "replay.capcity = 3: no such setting; did you mean replay.capacity?"),
-        ("capacity=3", "capacity = 3: no such setting; did you mean replay.capacity?"),
+        ("replay.capcity=3", "replay.capcity is not a setting; did you mean replay.capacity?"),
+        ("capacity=3", "capacity is not a setting; did you mean replay.capacity?"),
         ("replay.discount=0.9", "did you mean learner.discount?"),
         ("reply.method=per", "did you mean replay?"),
-        ("env.zz=1", "env.zz = 1: no such setting; env has name, arguments, stack"),
+        ("env.zz=1", "env.zz is not a setting; env has name, arguments, stack"),
         ("zz=1", "the sections are env, replay, actor, learner, evaluation, run"),
-        ("=1", "no such setting"),
-        ("replay=3", "replay = 3: a table of settings"),
-        ("replay.capacity=many", "replay.capacity = 'many': an integer"),
-        ("replay.capacity=1e4", "replay.capacity = 10000.0: an integer"),
-        ("replay.capacity=true", "replay.capacity = True: an integer"),
-        ("replay.capacity.x=3", "replay.capacity = {'x': 3}: an integer"),
-        ("replay.capacity=", "replay.capacity = '': an integer"),
-        ("replay.recycle_at_max_priority=1", "replay.recycle_at_max_priority = 1: true or false"),
-        ("replay.recycle_at_max_priority=True", "replay.recycle_at_max_priority = 'True': true or false"),
-        ("learner.discount=true", "learner.discount = True: a finite number"),
-        ("learner.discount=nan", "learner.discount = nan: a finite number"),
-        ("learner.discount=1" + "0" * 400, "learner.discount = 1"),
-        ("learner.hidden=64", "learner.hidden = 64: a list of one or more integers"),
-        ("learner.hidden=[64, 1.5]", "learner.hidden = [64, 1.5]: a list of one or more integers"),
-        ("env.name=5", "env.name = 5: text"),
-        ("env.stack=four", "env.stack = 'four': an integer or left out"),
-        ("env.arguments.born=1999-01-01", "env.arguments = {'born': datetime.date(1999, 1, 1)}: a table of text"),
-        ("run.seed=1979-05-27", "run.seed = datetime.date(1979, 5, 27): an integer"),
+        ("=1", "is not a setting"),
+        ("replay=3", "replay must be a table of settings (got 3)"),
+        ("replay.capacity=many", "replay.capacity must be an integer (got 'many')"),
+        ("replay.capacity=1e4", "replay.capacity must be an integer (got 10000.0)"),
+        ("replay.capacity=true", "replay.capacity must be an integer (got True)"),
+        ("replay.capacity.x=3", "replay.capacity must be an integer (got {'x': 3})"),
+        ("replay.capacity=", "replay.capacity must be an integer (got '')"),
+        ("replay.recycle_at_max_priority=1", "replay.recycle_at_max_priority must be true or false (got 1)"),
+        ("replay.recycle_at_max_priority=True", "replay.recycle_at_max_priority must be true or false (got 'True')"),
+        ("learner.discount=true", "learner.discount must be a finite number (got True)"),
+        ("learner.discount=nan", "learner.discount must be a finite number (got nan)"),
+        ("learner.discount=1" + "0" * 400, "learner.discount must be a finite number (got 1000"),
+        ("learner.hidden=64", "learner.hidden must be a list of one or more integers (got 64)"),
+        ("learner.hidden=[64, 1.5]", "learner.hidden must be a list of one or more integers (got [64, 1.5])"),
+        ("env.name=5", "env.name must be a non-empty string (got 5)"),
+        ("env.stack=four", "env.stack must be an integer or left out (got 'four')"),
+        ("env.arguments.born=1999-01-01", "env.arguments must be a table of strings"),
+        ("run.seed=1979-05-27", "run.seed must be an integer (got datetime.date(1979, 5, 27))"),
         ("run.seed=1\nrun.threads=2", "an integer"),
-        ("actor.exploration={ start = 1.0 }", "actor.exploration = {'start': 1.0}: a finite number, or a line such as"),
-        ("actor.exploration={ start = 1, end = 0, until = 5 }", "a finite number, or a line such as"),
-        ("actor.exploration={ start = true, end = 0 }", "a finite number, or a line such as"),
-        ("actor.exploration.end=0.1", "a finite number, or a line such as"),
-        ("replay.method=PER", "replay.method = 'PER': one of 'uniform', 'per'"),
-        ("replay.capacity=100", "replay.replace_candidates = 128: at most replay.capacity (100)"),
-        ("actor.exploration=1.5", "actor.exploration = 1.5: from 0 to 1"),
-        ("learner.hidden=[0]", "learner.hidden[0] = 0: at least 1"),
+        ("actor.exploration={ start = 1.0 }", "actor.exploration must be a finite number, or a schedule such as"),
+        ("actor.exploration={ start = 1, end = 0, until = 5 }", "a finite number, or a schedule such as"),
+        ("actor.exploration={ start = true, end = 0 }", "a finite number, or a schedule such as"),
+        ("actor.exploration.end=0.1", "a finite number, or a schedule such as"),
+        (
+            "replay.method=PER",
+            "replay.method must be one of 'dpsr', 'double', 'per', 'per_rank', 'uniform' (got 'PER')",
+        ),
+        ("replay.capacity=100", "replay.replace_candidates must be at most replay.capacity, which is 100 (got 128)"),
+        ("actor.exploration=1.5", "actor.exploration must be between 0 and 1 (got 1.5)"),
+        ("learner.hidden=[0]", "learner.hidden[0] must be >= 1 (got 0)"),
     ],
 )
 def test_a_wrong_override_is_refused(override: str, words: str) -> None:
@@ -151,18 +154,18 @@ def test_an_override_without_a_value_is_refused() -> None:
     [
         ("[replay", "mine.toml: not valid TOML: "),
         ("[run]\nseed = 1\nseed = 2", "mine.toml: not valid TOML: "),
-        ("[replay]\ncapcity = 3", "replay.capcity = 3: no such setting; did you mean replay.capacity? (from "),
-        ("[run]\nseed = true\nthreads = 'x'", "run.threads = 'x': an integer or left out (from "),
-        ("[run]\nseed = -1", "run.seed = -1: from 0 to 2147483647 (from "),
-        ("replay = 3", "replay = 3: a table of settings (from "),
-        ("speed = 3", "speed = 3: no such setting; did you mean run.seed? (from "),
-        ('base = "papr"', "base = 'papr': one of apex, paper, released; did you mean paper?"),
-        ("base = 3", "base = 3: one of apex, paper, released"),
-        ('base = "../cartpole"', "base = '../cartpole': one of apex, paper, released"),
-        ('params = "best"', "params = 'best': one of dpsr0, dpsr1, dpsr2, dpsr3, dpsr4"),
-        ('params = "tesd"\n[sets.test.run]\nseed = 3', "dpsr4, test; did you mean test?"),
-        ("sets = 3", "sets = 3: a table of parameter sets (from "),
-        ("[sets]\nbest = 3", "mine.toml is 3: a table of settings"),
+        ("[replay]\ncapcity = 3", "replay.capcity is not a setting; did you mean replay.capacity? (from "),
+        ("[run]\nseed = true\nthreads = 'x'", "run.threads must be an integer or left out (got 'x') (from "),
+        ("[run]\nseed = -1", "run.seed must be between 0 and 2147483647 (got -1) (from "),
+        ("replay = 3", "replay must be a table of settings (got 3) (from "),
+        ("speed = 3", "speed is not a setting; did you mean run.seed? (from "),
+        ('base = "papr"', "base must be one of apex, paper, released (got 'papr'); did you mean paper?"),
+        ("base = 3", "base must be one of apex, paper, released (got 3)"),
+        ('base = "../cartpole"', "base must be one of apex, paper, released"),
+        ('params = "best"', "params must be one of dpsr0, dpsr1, dpsr2, dpsr3, dpsr4 (got 'best')"),
+        ('params = "tesd"\n[sets.test.run]\nseed = 3', "dpsr4, test (got 'tesd'); did you mean test?"),
+        ("sets = 3", "sets must be a table of parameter sets (got 3) (from "),
+        ("[sets]\nbest = 3", "mine.toml must be a table of settings (got 3)"),
         ("[sets.unused.replay]\ncapcity = 3", "(from sets.unused of "),
     ],
 )
@@ -181,7 +184,9 @@ def test_every_fault_of_a_file_is_reported(tmp_path: Path) -> None:
 def test_a_fault_names_the_layer_that_it_came_from() -> None:
     with pytest.raises(ConfigError) as refusal:
         load_config("cartpole", overrides=["run.total_steps=500"])
-    assert str(refusal.value).startswith("learner.learning_starts = 1000: at most run.total_steps (500) (from ")
+    assert str(refusal.value).startswith(
+        "learner.learning_starts must be at most run.total_steps, which is 500 (got 1000) (from "
+    )
     assert str(refusal.value).endswith("paper.toml)")
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from dpsr_apex.config import Config, EnvConfig, validate
 from dpsr_apex.config_files import load_config, shipped_configs
-from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.methods import METHODS
+from dpsr_apex.schedules import Schedule, constant
 
 # Table 3 as printed: the best, second and third (gamma, C_c, F_r, C_r) of each game.
 TABLE_3 = """
@@ -115,7 +116,7 @@ def test_a_shipped_configuration_can_be_run_with_every_base_and_set(name: str) -
         validate(load_config(name, base=base, params=params))
 
 
-@pytest.mark.parametrize("method", ["uniform", "per", "per_rank", "double", "dpsr"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_game_can_be_run_with_every_method(method: str) -> None:
     assert load_config("atari/video_pinball", overrides=[f"replay.method={method}"]).replay.method == method
 

@@ -1,4 +1,4 @@
-"""What the README and the documents show must work as it is printed, and what they point to must be there."""
+"""The examples and commands of the README and the documentation work, and their links and paths exist."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import ast
 import re
 import runpy
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from dpsr_apex.cli import parser
 from dpsr_apex.config_files import load_config, shipped_experiments
-from dpsr_apex.envs.check import check_reentry
+from dpsr_apex.envs.check import check_restore
 from dpsr_apex.experiment.grid import load_experiment
 from tests.documents import PAGES, ROOT, Block, blocks, blocks_of, save_files, without_blocks
 
@@ -23,14 +24,14 @@ COMMANDS = [
     for words in block.commands
 ]
 EXPERIMENTS = ROOT / "docs" / "experiments.md"
-LEAST_LITERAL = 12  # characters of a message that must be the code's own, beside its numbers and names
+LEAST_LITERAL = 12  # characters of a quoted message that must be literal text of the code, beside inserted values
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is where everything happens."""
+    """Change to an empty folder from which modules can be imported; return it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -45,14 +46,14 @@ def test_every_example_in_python_runs(block: Block, workplace: Path) -> None:
 
 
 @by_page
-def test_every_environment_that_is_shown_can_be_left_and_re_entered(page: Path, workplace: Path) -> None:
+def test_every_environment_that_is_shown_can_be_restored(page: Path, workplace: Path) -> None:
     save_files(page, workplace)
     checked = {name for block in blocks_of(page) for words in block.commands if words[0] == "check" for name in words}
-    shown = {path.stem for path in workplace.glob("*.py")}
+    shown = {path.stem for path in workplace.glob("*.py") if "def step(" in path.read_text(encoding="utf-8")}
     names = {name for name in checked if name.partition(":")[0] in shown}
     assert {name.partition(":")[0] for name in names} == shown
     for name in names:
-        result = check_reentry(name, moments=50)
+        result = check_restore(name, moments=50)
         assert result.passed, result.problem
         assert result.game_ends > 0
 
@@ -69,11 +70,11 @@ def test_every_example_in_toml_is_a_config_or_an_experiment(block: Block, workpl
 
 
 @pytest.mark.parametrize(("words", "block"), COMMANDS)
-def test_every_command_can_be_typed_as_it_stands(words: list[str], block: Block, workplace: Path) -> None:
+def test_every_command_parses(words: list[str], block: Block, workplace: Path) -> None:
     if "--help" in words:
         return
     parsed = parser().parse_args(words)
-    assert callable(parsed.command)
+    assert callable(parsed.run)
     save_files(block.page, workplace)
     if words[0] == "train":
         load_config(parsed.config, base=parsed.base, params=parsed.params, overrides=parsed.set)
@@ -89,7 +90,7 @@ def test_every_shipped_experiment_is_listed_with_what_it_runs() -> None:
 
 
 @by_page
-def test_every_command_in_a_sentence_exists_with_its_options(page: Path) -> None:
+def test_every_command_in_the_text_exists_with_its_options(page: Path) -> None:
     for line in re.findall(r"`dpsr-apex ([^`]+)`", without_blocks(page)):
         command, *words = line.split()
         options = _options(command)
@@ -97,20 +98,20 @@ def test_every_command_in_a_sentence_exists_with_its_options(page: Path) -> None
 
 
 def _options(command: str) -> set[str]:
-    actions = parser()._actions  # argparse has no public way to ask
+    actions = parser()._actions  # argparse has no public accessor
     (commands,) = (action for action in actions if isinstance(action, argparse._SubParsersAction))
     assert command in commands.choices, command
     return {option for action in commands.choices[command]._actions for option in action.option_strings}
 
 
 @by_page
-def test_every_target_of_make_that_is_named_is_there(page: Path) -> None:
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page.read_text(), re.MULTILINE)) <= targets
 
 
 @by_page
-def test_every_link_and_picture_leads_somewhere(page: Path) -> None:
+def test_every_link_and_picture_exists(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", without_blocks(page)):
         path, _, heading = target.partition("#")
         if "://" in target:
@@ -121,33 +122,38 @@ def test_every_link_and_picture_leads_somewhere(page: Path) -> None:
 
 
 def _headings(page: Path) -> set[str]:
-    """As they are called in links."""
+    """Return the anchors of the headings of a page."""
     titles = re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @by_page
-def test_every_file_that_is_named_is_there(page: Path) -> None:
-    folders = "benchmarks|configs|docs|dpsr_apex|launch|tests"
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    folders = "benchmarks|configs|docs|dpsr_apex|launch|tests|tools"
     for name in re.findall(rf"`((?:{folders})/[^`\s]*)`", without_blocks(page)):
         assert list(ROOT.glob(name.rstrip("/"))), name
 
 
-@pytest.mark.parametrize("block", blocks("text"), ids=lambda block: block.title)
-def test_every_message_that_is_quoted_is_one_of_the_code(block: Block) -> None:
-    for line in filter(None, block.text.splitlines()):
-        assert any(message.search(line) for message in MESSAGES), line
+@by_page
+def test_every_quoted_message_is_one_of_the_code(page: Path) -> None:
+    quoted = [line for block in blocks_of(page) if block.language == "text" for line in block.text.splitlines() if line]
+    assert [line for line in quoted if not any(message.search(line) for message in _messages())] == []
 
 
+def test_a_message_that_the_code_does_not_have_would_be_noticed() -> None:
+    assert not any(message.search("The flux capacitor of actor-3 is empty") for message in _messages())
+
+
+@cache
 def _messages() -> list[re.Pattern[str]]:
-    """What the code may say: its texts, with anything in place of what is filled in."""
+    """Return a pattern for each line of text in the code, with a wildcard for each inserted value."""
     texts = [text for path in (ROOT / "dpsr_apex").rglob("*.py") for text in _texts(ast.parse(path.read_text()))]
     long = [parts for parts in texts if sum(map(len, parts)) >= LEAST_LITERAL]
     return [re.compile(".+?".join(map(re.escape, parts))) for parts in long]
 
 
 def _texts(tree: ast.AST) -> list[list[str]]:
-    """Of every line of every text that is no docstring: the literal parts, between which something is filled in."""
+    """Return the literal parts of each line of each string that is no docstring, split at inserted values."""
     nodes = list(ast.walk(tree))
     formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
     inside = {id(part) for node in formatted for part in ast.walk(node) if part is not node}
@@ -160,6 +166,3 @@ def _texts(tree: ast.AST) -> list[list[str]]:
 
 def _literal(part: ast.expr) -> str:
     return str(part.value) if isinstance(part, ast.Constant) else "\0"
-
-
-MESSAGES = _messages()

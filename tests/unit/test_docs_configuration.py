@@ -4,14 +4,50 @@ from __future__ import annotations
 
 import re
 
-from docs.configuration import PAGE, write_page
-from dpsr_apex.config import KINDS
+from docs.configuration import PAGE, UNITS, Comment, comments_of, write_page
+from dpsr_apex.config import SECTIONS, SETTINGS
+
+DIMENSIONLESS = {
+    "learning_rate",
+    "discount",
+    "gradient_clip",
+    "epsilon",
+    "seed",
+    "priority_floor",
+    "exponent_tolerance",
+}
+
+
+def comments() -> dict[str, Comment]:
+    sections = {section: comments_of(kind) for section, kind in SECTIONS.items()}
+    return {f"{section}.{name}": comment for section, found in sections.items() for name, comment in found.items()}
 
 
 def test_the_page_is_the_one_that_make_docs_writes() -> None:
     assert PAGE.read_text(encoding="utf-8") == write_page()
 
 
-def test_every_setting_is_there_once_with_its_default_what_is_allowed_and_its_meaning() -> None:
-    rows = re.findall(r"^\| `(\w+\.\w+)` \| (.+?) \| (.+?) \| .+ \|$", write_page(), re.MULTILINE)
-    assert [key for key, _, _ in rows] == list(KINDS)
+def test_every_setting_is_there_once_with_its_range_and_its_unit() -> None:
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| .+? \| .+? \| (.*?) \| (.*?) \| .+ \|$", write_page(), re.MULTILINE)
+    assert [key for key, _, _ in rows] == list(SETTINGS)
+    found = comments()
+    for key, numbers, unit in rows:
+        assert numbers == str(SETTINGS[key].range or "")
+        assert unit == found[key].unit
+
+
+def test_every_count_and_duration_has_a_unit_and_every_setting_a_meaning() -> None:
+    found = comments()
+    assert found.keys() == SETTINGS.keys()
+    assert all(comment.meaning for comment in found.values())
+    without = {key for key, setting in SETTINGS.items() if setting.kind in (int, float) and not found[key].unit}
+    assert {key.split(".")[1] for key in without} == DIMENSIONLESS
+    assert {comment.unit for comment in found.values()} == {"", *UNITS}
+
+
+def test_a_comment_is_split_into_symbol_unit_and_meaning() -> None:
+    found = comments()
+    assert found["replay.capacity"][:2] == ("N", "transitions")
+    assert found["replay.sampling_exponent"][:2] == ("alpha(t)", "")
+    assert found["env.stack"][:2] == ("", "frames")
+    assert found["actor.ladder"][:2] == ("", "")

@@ -1,4 +1,4 @@
-"""The files that Kubernetes, Docker and Ray read: in their own terms, and in those of the command line."""
+"""Validate the files for Kubernetes, Docker and Ray by their own schemas and by our command line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import kubernetes_validate
 import pytest
 
 from dpsr_apex.cli import parser
-from dpsr_apex.cli.processes import WRITE_SECONDS
 from dpsr_apex.config_files import load_config
+from dpsr_apex.timeouts import WRITE_CHECKPOINT
 from tests.documents import ROOT
 from tests.launch_files import LAUNCH, Document, Pod, dockerfile, kubernetes, pods, ray_cluster, the_only
 
-OLDEST = "1.33"  # the version of Kubernetes that the file asks for
+OLDEST = "1.33"  # the oldest version of Kubernetes that the file supports
 JOBS = [document for document in kubernetes() if document["kind"] == "Job"]
 FIRST_PODS = [pod for pod in pods() if pod.index == 0]
 
@@ -30,30 +30,30 @@ by_pod = pytest.mark.parametrize("pod", FIRST_PODS, ids=lambda pod: pod.name)
 
 @pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("document", kubernetes(), ids=lambda document: document["metadata"]["name"])
-def test_kubernetes_takes_every_document(document: Document, version: str) -> None:
+def test_every_document_is_valid_for_kubernetes(document: Document, version: str) -> None:
     kubernetes_validate.validate(document, version, strict=True)
 
 
-def test_the_file_for_kubernetes_says_which_version_it_needs() -> None:
+def test_the_kubernetes_file_names_the_required_version() -> None:
     assert f"Kubernetes ({OLDEST} or newer)" in (LAUNCH / "kubernetes.yaml").read_text()
 
 
-def test_the_pods_are_all_that_a_run_needs_and_agree_where_it_is() -> None:
-    given = [parser().parse_args(pod.arguments) for pod in pods()]
+def test_the_pods_have_all_roles_and_the_same_run_directory() -> None:
+    parsed = [parser().parse_args(pod.arguments) for pod in pods()]
     roles = [pod.arguments[0] for pod in pods()]
     actors = roles.count("actor")
     assert sorted(roles) == ["actor"] * actors + ["evaluator", "learner", "replay"]
-    folders = {str(one.run_dir if "run_dir" in one else one.find) for one in given}
+    folders = {str(one.run_dir if "run_dir" in one else one.find) for one in parsed}
     assert len(folders) == 1
-    names = [one.name for one in given if "name" in one]
+    names = [one.name for one in parsed if "name" in one]
     assert len(set(names)) == len(names) == actors
-    replay = given[roles.index("replay")]
+    replay = parsed[roles.index("replay")]
     load_config(replay.config)
     assert replay.resume
 
 
 @by_pod
-def test_every_pod_has_the_folder_of_the_run(pod: Pod) -> None:
+def test_every_pod_mounts_the_run_directory(pod: Pod) -> None:
     claim = the_only("PersistentVolumeClaim")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     (volume,) = pod.spec["volumes"]
@@ -64,9 +64,9 @@ def test_every_pod_has_the_folder_of_the_run(pod: Pod) -> None:
 
 
 @by_pod
-def test_a_pod_that_is_refused_is_not_tried_again_and_others_are(pod: Pod) -> None:
+def test_refused_pods_are_not_replaced_and_failed_pods_are(pod: Pod) -> None:
     job = pod.job["spec"]
-    assert pod.spec["restartPolicy"] == "Never"  # Kubernetes asks for it beside a policy
+    assert pod.spec["restartPolicy"] == "Never"  # required by podFailurePolicy
     first, second = job["podFailurePolicy"]["rules"]
     assert (first["action"], first["onExitCodes"]) == ("FailJob", {"operator": "In", "values": [2]})
     assert (second["action"], second["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
@@ -74,14 +74,14 @@ def test_a_pod_that_is_refused_is_not_tried_again_and_others_are(pod: Pod) -> No
     assert job["backoffLimitPerIndex" if is_indexed else "backoffLimit"] > 0
 
 
-def test_the_actors_are_numbered_and_all_act_at_once() -> None:
+def test_the_actors_are_indexed_and_run_in_parallel() -> None:
     (job,) = (pod.job["spec"] for pod in FIRST_PODS if pod.arguments[0] == "actor")
     assert job["completionMode"] == "Indexed"
     assert job["parallelism"] == job["completions"]
 
 
 @by_pod
-def test_a_pod_runs_as_the_user_of_the_image_and_leaves_the_modes_of_key_files_alone(pod: Pod) -> None:
+def test_pods_run_as_the_user_of_the_image_and_preserve_the_modes_of_key_files(pod: Pod) -> None:
     security = pod.spec["securityContext"]
     (user,) = (words for instruction, words in dockerfile() if instruction == "USER")
     assert user == f"{security['runAsUser']}:{security['runAsGroup']}"
@@ -92,7 +92,7 @@ def test_a_pod_runs_as_the_user_of_the_image_and_leaves_the_modes_of_key_files_a
 
 def test_the_replay_has_time_to_write_its_last_checkpoint() -> None:
     (replay,) = (pod for pod in FIRST_PODS if pod.arguments[0] == "replay")
-    assert replay.spec["terminationGracePeriodSeconds"] >= WRITE_SECONDS
+    assert replay.spec["terminationGracePeriodSeconds"] >= WRITE_CHECKPOINT
 
 
 def test_images_have_a_version() -> None:
@@ -104,18 +104,18 @@ def test_images_have_a_version() -> None:
     assert base.startswith("python:3.11")
 
 
-def test_the_image_starts_our_command() -> None:
+def test_the_image_runs_dpsr_apex() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert dockerfile()[-1] == ("ENTRYPOINT", '["dpsr-apex"]')
     assert "dpsr-apex" in scripts
 
 
 def copied() -> list[str]:
-    """What the image is made of."""
+    """Return the files and folders that are copied into the image."""
     return [name for instruction, words in dockerfile() if instruction == "COPY" for name in words.split()[:-1]]
 
 
-def test_what_is_copied_into_the_image_is_sent_to_who_builds_it_and_runs_are_not() -> None:
+def test_dockerignore_includes_the_copied_files_and_excludes_runs() -> None:
     rules = [
         line for line in (LAUNCH / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] not in ("", "#")
     ]
@@ -131,7 +131,7 @@ def test_what_is_copied_into_the_image_is_sent_to_who_builds_it_and_runs_are_not
     assert not any(map(is_sent, ("runs", ".git", ".venv", "tests")))
 
 
-def test_what_is_copied_into_the_image_can_be_installed_with_its_configs(tmp_path: Path) -> None:
+def test_the_copied_files_can_be_installed_with_their_configs(tmp_path: Path) -> None:
     for name in copied():
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
@@ -143,7 +143,7 @@ def test_what_is_copied_into_the_image_can_be_installed_with_its_configs(tmp_pat
     assert {"dpsr_apex/configs/cartpole.toml", "dpsr_apex/cli/__main__.py"} <= set(files)
 
 
-def test_the_image_has_the_locked_versions_and_the_build_of_torch_for_cpus(tmp_path: Path) -> None:
+def test_the_image_has_the_locked_versions_and_the_cpu_build_of_torch(tmp_path: Path) -> None:
     (script,) = (words for instruction, words in dockerfile() if instruction == "RUN")
     pinning, install, _ = script.split(" && ")
     shutil.copy(ROOT / "requirements.lock", tmp_path)
@@ -159,7 +159,7 @@ def test_the_image_has_the_locked_versions_and_the_build_of_torch_for_cpus(tmp_p
     assert words[-1] == ".[cluster]"
 
 
-def test_ray_takes_the_file_of_its_launcher() -> None:
+def test_the_cluster_file_is_valid_for_ray() -> None:
     autoscaler = pytest.importorskip("ray.autoscaler._private.util", reason="Ray is an extra")
     autoscaler.validate_config(autoscaler.prepare_config(ray_cluster()))
 
@@ -173,16 +173,16 @@ def test_every_node_is_started_with_the_token(commands: str) -> None:
     program = start.index("~/dpsr_apex/bin/ray")
     assert "RAY_AUTH_MODE=token" in start[:program]
     assert start[program + 1] == "start"
-    given = scripts.start.make_context("start", start[program + 2 :]).params
-    assert given["head"] == (commands == "head_start_ray_commands")
+    options = scripts.start.make_context("start", start[program + 2 :]).params
+    assert options["head"] == (commands == "head_start_ray_commands")
     assert file["file_mounts"] == {"~/.ray/auth_token": "~/.ray/auth_token"}
 
 
 @pytest.mark.parametrize("name", ["ray.md", "ray_cluster.yaml"])
-def test_what_is_typed_on_the_head_through_ray_can_be_typed(name: str) -> None:
+def test_the_command_for_ray_exec_is_valid(name: str) -> None:
     (typed,) = re.findall(r"ray exec launch/ray_cluster.yaml '([^']+)'", (LAUNCH / name).read_text())
     mode, program, *words = shlex.split(re.sub(r"\\\n#?", "", typed))
     assert (mode, program) == ("RAY_AUTH_MODE=token", "~/dpsr_apex/bin/dpsr-apex")
-    given = parser().parse_args(words)
-    load_config(given.config)
-    assert given.cluster == "auto"
+    parsed = parser().parse_args(words)
+    load_config(parsed.config)
+    assert parsed.cluster == "auto"

@@ -1,34 +1,50 @@
-"""The laws of the architecture that a machine can check: a pure core, one home for each library, nothing unpickled."""
+"""The laws of the architecture that a machine can check: pure core, one home per library, no pickle, layers."""
 
 from __future__ import annotations
 
 import ast
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tools.layers import LAYERS, Import, forbidden, graph, imports_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dpsr_apex"
 
 PURE_CORE_MAY_IMPORT = {
-    *("__future__", "abc", "collections", "dataclasses", "enum", "functools", "itertools", "math", "typing"),
+    *("__future__", "abc", "collections", "dataclasses", "enum", "functools", "itertools", "math"),
+    *("operator", "typing"),
     *("numpy", "numba", "dpsr_apex.replay", "dpsr_apex.config"),
 }
 PASSED_IN = {"Generator", "BitGenerator", "SeedSequence"}  # of numpy.random; all else has or makes a state of its own
 HEAVY = {"torch", "zmq", "msgpack", "ale_py", "minatar", "gymnasium", "ray"}
-ONE_HOME = ("zmq", "msgpack", "ale_py", "minatar")
-ROOMS = {"torch": {"agent", "roles"}, "ray": {"cluster"}}
+ONE_HOME = ("zmq", "msgpack", "ale_py", "minatar", "tensorboard", "imageio_ffmpeg")
+HOMES = {"torch": {"agent", "roles"}, "ray": {"supervise"}}
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "multiprocessing"}
+
+MAY_UNPICKLE = re.compile("|".join([*UNPICKLERS, "load", "allow_pickle"]))
 
 Sources = dict[Path, ast.Module]
 
 
+def files_in(*folders: Path) -> list[Path]:
+    return [file for folder in folders for file in sorted(folder.rglob("*.py")) if ".venv" not in str(file)]
+
+
 def sources(*folders: Path) -> Sources:
-    files = [file for folder in folders for file in sorted(folder.rglob("*.py")) if ".venv" not in str(file)]
-    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    return {file: parsed(file) for file in files_in(*folders)}
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -39,8 +55,13 @@ def imports(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             yield node.module or "."
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+        elif isinstance(node, ast.Call) and node.args and _called(node).endswith("import_module"):
             yield ast.unparse(node.args[0]).strip("'\"")
+
+
+def _called(call: ast.Call) -> str:
+    """Last name of what is called: `import_module` of `importlib.import_module(...)`."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def within(name: str, parents: set[str]) -> bool:
@@ -66,7 +87,7 @@ def unpickling(tree: ast.Module) -> list[str]:
     """What in a file could turn bytes into arbitrary objects."""
     found = [name for name in imports(tree) if within(name, UNPICKLERS)]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
+        if isinstance(node, ast.Attribute) and node.attr == "load" and ast.unparse(node) == "torch.load":
             found.append("torch.load")
         elif isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             found.append(ast.unparse(node))
@@ -101,20 +122,80 @@ def test_law_3_one_module_at_most_imports(library: str) -> None:
     assert len(who_imports(library, sources(PACKAGE))) <= 1
 
 
-@pytest.mark.parametrize("library", ROOMS)
-def test_law_3_a_library_stays_in_its_rooms(library: str) -> None:
+@pytest.mark.parametrize("library", HOMES)
+def test_law_3_a_library_stays_in_its_packages(library: str) -> None:
     homes = {file.relative_to(PACKAGE).parts[0] for file in who_imports(library, sources(PACKAGE))}
-    assert homes <= ROOMS[library]
+    assert homes <= HOMES[library]
 
 
-def test_law_3_the_replay_server_loads_neither_torch_nor_the_emulator() -> None:
-    servers = [name for name in module_names("roles") if "replay" in name]
-    assert loaded_by(["dpsr_apex.wire.messages", *servers]) & {"torch", "ale_py", "minatar", "ray"} == set()
+def test_law_3_the_module_of_a_process_loads_nothing_that_it_does_not_need() -> None:
+    """Of modules alone; what the running processes have loaded is tested in tests/system/test_process_modules.py."""
+    for_people = {"rich", "matplotlib", "imageio_ffmpeg", "PIL"}
+    assert loaded_by(["dpsr_apex.processes.replay"]) & (for_people | HEAVY - {"zmq", "msgpack"}) == set()
+    others = [f"dpsr_apex.processes.{name}" for name in ("actor", "learner", "evaluator")]
+    assert loaded_by(others) & (for_people | {"tensorboard", "ray", "ale_py"}) == set()
+
+
+def test_law_3_the_command_line_is_read_without_loading_anything_heavy() -> None:
+    assert loaded_by(["dpsr_apex.cli"]) & (HEAVY | {"numpy", "numba", "rich", "matplotlib", "tensorboard"}) == set()
 
 
 def test_law_5_nothing_is_unpickled() -> None:
-    trees = sources(PACKAGE, ROOT / "tests", ROOT / "benchmarks", ROOT / "launch")
-    assert {file.name: found for file, tree in trees.items() if (found := unpickling(tree))} == {}
+    folders = [PACKAGE, *(ROOT / name for name in ("tests", "benchmarks", "launch", "docs", "tools"))]
+    suspects = [file for file in files_in(*folders) if MAY_UNPICKLE.search(file.read_text(encoding="utf-8"))]
+    assert {file.name: found for file in suspects if (found := unpickling(parsed(file)))} == {}
+
+
+@pytest.fixture(scope="module")
+def package_imports() -> list[Import]:
+    return imports_of(PACKAGE)
+
+
+def test_law_6_imports_point_downward(package_imports: list[Import]) -> None:
+    assert forbidden(package_imports) == []
+
+
+def test_law_6_every_part_of_the_package_is_in_a_layer_once() -> None:
+    packages = {init.parent.name for init in PACKAGE.glob("*/__init__.py")}
+    modules = {file.stem for file in PACKAGE.glob("*.py")}
+    assert sorted(packages | modules) == sorted(part for layer in LAYERS.values() for part in layer)
+
+
+PLANTED = {
+    "replay/trees.py": "from dpsr_apex.wire.codec import decode",
+    "record/metrics.py": "def f():\n    from dpsr_apex.processes import replay",
+    "wire/keys.py": "import dpsr_apex.cli",
+    "config.py": "from dpsr_apex import exploration",
+    "brand_new.py": "import dpsr_apex.config",
+}
+
+
+def test_a_forbidden_import_would_be_noticed(tmp_path: Path) -> None:
+    package = tmp_path / "dpsr_apex"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, line in PLANTED.items():
+        with (package / file).open("a") as source:
+            source.write(f"\n\n{line}\n")
+    new_part, *others = forbidden(imports_of(package))
+    assert new_part.startswith("brand_new: not in any layer")
+    assert sorted(line.partition(":")[0] for line in others) == sorted(
+        f"dpsr_apex/{file}" for file in list(PLANTED)[:4]
+    )
+
+
+def test_a_relative_import_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dpsr_apex").mkdir()
+    (tmp_path / "dpsr_apex" / "config.py").write_text("from . import cli\n")
+    with pytest.raises(ValueError, match="relative import"):
+        imports_of(tmp_path / "dpsr_apex")
+
+
+def test_law_6_the_graph_has_no_cycle(package_imports: list[Import]) -> None:
+    edges = graph(package_imports)
+    while leaves := [part for part, below in edges.items() if not set(below) & edges.keys()]:
+        for leaf in leaves:
+            del edges[leaf]
+    assert edges == {}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The figures in the documents are those that `make bench` measured."""
+"""The numbers in the documents are the published results of `make bench`."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_documents_show_the_published_results(document: Path) -> None:
     assert fill_in(text, RESULTS) == text
 
 
-def test_every_benchmark_was_published_with_its_spread() -> None:
+def test_every_benchmark_is_published_with_quartiles() -> None:
     comparisons = comparisons_of(RESULTS)
     assert set(BENCHMARKS) == RESULTS["benchmarks"].keys()
     assert all(line.ratio.low <= line.ratio.median <= line.ratio.high for line in comparisons)

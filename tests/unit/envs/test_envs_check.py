@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpsr_apex.envs.check import PAPER_GAMES, check_command, check_reentry, ensure_reentrant
+from dpsr_apex.check import check_command
+from dpsr_apex.envs.check import PAPER_GAMES, check_restore, ensure_restorable
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 
 USER = "tests.unit.envs.user_envs:"
@@ -13,8 +14,8 @@ def test_the_paper_has_24_games() -> None:
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Corridor", USER + "Good"])
-def test_what_restores_passes(name: str) -> None:
-    result = check_reentry(name, moments=100)
+def test_environments_that_restore_exactly_pass(name: str) -> None:
+    result = check_restore(name, moments=100)
     assert result.passed, result.problem
     assert result.moments >= 100
     assert result.first_steps > 1
@@ -23,16 +24,16 @@ def test_what_restores_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("game", ["Breakout", "Qbert"])
-def test_a_game_passes_around_lost_lives_and_its_end(game: str) -> None:
-    told: list[int] = []
-    result = check_reentry(game, moments=30, progress=told.append)
+def test_an_atari_game_passes_around_lost_lives_and_game_over(game: str) -> None:
+    reported: list[int] = []
+    result = check_restore(game, moments=30, progress=reported.append)
     assert result.passed, result.problem
     assert min(result.first_steps, result.lost_lives, result.game_ends) > 0
-    assert told[-1] >= 30
+    assert reported[-1] >= 30
 
 
-def test_a_forgotten_counter_is_found_where_the_episode_ends() -> None:
-    result = check_reentry(USER + "Forgetful", moments=50)
+def test_a_counter_missing_from_the_snapshot_is_found_at_the_end_of_the_episode() -> None:
+    result = check_restore(USER + "MissingCounter", moments=50)
     assert not result.passed
     assert result.mismatches > 0
     assert "terminal=True" in result.problem
@@ -41,27 +42,27 @@ def test_a_forgotten_counter_is_found_where_the_episode_ends() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Forgetful", "after a restore"),
+        ("MissingCounter", "after a restore"),
         ("NoBytes", "returned str"),
-        ("Raising", "RuntimeError: no state to be had"),
+        ("Raising", "RuntimeError: state is not available"),
         ("BadReward", "nan"),
-        ("NoWayBack", "no snapshot"),
+        ("NoSnapshot", "no snapshot"),
     ],
 )
-def test_the_start_of_a_run_is_refused_with_the_reason(name: str, reason: str) -> None:
+def test_ensure_restorable_raises_with_the_reason(name: str, reason: str) -> None:
     with pytest.raises(UnusableEnvironment, match=reason):
-        ensure_reentrant(USER + name)
+        ensure_restorable(USER + name)
 
 
 @pytest.mark.parametrize("name", ["Breakout", "CartPole-v1", USER + "Good"])
-def test_the_start_of_a_run_is_allowed(name: str) -> None:
-    ensure_reentrant(name)
+def test_ensure_restorable_accepts_exact_environments(name: str) -> None:
+    ensure_restorable(name)
 
 
-def test_the_command_tells_the_failed_from_the_passed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_exits_1_if_an_environment_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert check_command(["Corridor"], moments=20) == 0
     assert check_command(["Corridor", USER + "Raising"], moments=20) == 1
     output = capsys.readouterr().out
     assert "1 of 1" in output
     assert "1 of 2" in output
-    assert "no state to be had" in output
+    assert "state is not available" in output

@@ -14,7 +14,7 @@ NO_FRAMES = np.zeros((0,))
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_task_is_gymnasiums_own(name: str) -> None:
+def test_steps_match_gymnasium(name: str) -> None:
     ours, theirs = ClassicControl(name), gymnasium.make(name)
     np.testing.assert_array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
     random = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def test_the_time_limit_is_part_of_a_snapshot() -> None:
     assert other.step(1)[3]
 
 
-def test_acrobats_precision_is_part_of_a_snapshot() -> None:
+def test_acrobots_precision_is_part_of_a_snapshot() -> None:
     env, other = ClassicControl("Acrobot-v1"), ClassicControl("Acrobot-v1")
     env.reset(seed=0)
     other.restore(env.snapshot(), NO_FRAMES)
@@ -51,7 +51,7 @@ def history(seed: int) -> StackedEnv:
     return StackedEnv(ByHistory("CartPole-v1"), stack=1, seed=seed)
 
 
-def test_a_history_leads_back() -> None:
+def test_replaying_a_history_restores_the_state() -> None:
     env, other = history(0), history(1)
     for _ in range(3):
         for _ in range(6):
@@ -74,7 +74,7 @@ def test_a_damaged_history_is_refused(damage: Any) -> None:
         env.restore(damage(env.snapshot()), env.stack)
 
 
-def test_lunar_lander_is_re_entered_where_box2d_is_there() -> None:
+def test_lunar_lander_restores_if_box2d_is_installed() -> None:
     pytest.importorskip("Box2D")
     env, other = (StackedEnv(ByHistory("LunarLander-v3"), stack=1, seed=seed) for seed in (0, 1))
     for action in (2, 2, 1, 3, 2, 0):

@@ -14,100 +14,100 @@ STATE = bytes(range(256)) * 30
 
 
 @given(arrays(np.uint8, (6, 5)))
-def test_a_pixel_frame_comes_back(frame: np.ndarray) -> None:
-    np.testing.assert_array_equal(PIXELS.inflate(PIXELS.squeeze(frame)), frame)
+def test_pixel_frames_round_trip(frame: np.ndarray) -> None:
+    np.testing.assert_array_equal(PIXELS.decompress(PIXELS.compress(frame)), frame)
 
 
 @given(arrays(np.float32, (3,)))
-def test_a_vector_comes_back_to_the_last_bit(frame: np.ndarray) -> None:
-    assert VECTORS.inflate(VECTORS.squeeze(frame)).tobytes() == frame.tobytes()
+def test_vectors_round_trip_exactly(frame: np.ndarray) -> None:
+    assert VECTORS.decompress(VECTORS.compress(frame)).tobytes() == frame.tobytes()
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=5))
-def test_stacks_that_share_frames_come_back_in_their_places(picks: list[tuple[int, ...]]) -> None:
+def test_stacks_that_share_frames_round_trip_in_order(picks: list[tuple[int, ...]]) -> None:
     frames = np.random.default_rng(0).integers(256, size=(4, 6, 5), dtype=np.uint8)
-    squeezed = [PIXELS.squeeze(frame) for frame in frames]
-    inflated = PIXELS.inflate_stacks([tuple(squeezed[pick] for pick in picked) for picked in picks])
-    assert inflated.shape[0] == len(picks)
-    for stack, picked in zip(inflated, picks, strict=True):
+    compressed = [PIXELS.compress(frame) for frame in frames]
+    decompressed = PIXELS.decompress_stacks([tuple(compressed[pick] for pick in picked) for picked in picks])
+    assert decompressed.shape[0] == len(picks)
+    for stack, picked in zip(decompressed, picks, strict=True):
         np.testing.assert_array_equal(stack, frames[list(picked)])
 
 
-def test_a_view_that_is_not_contiguous_is_squeezed_as_it_looks() -> None:
+def test_a_non_contiguous_view_is_compressed_correctly() -> None:
     frame = np.arange(60, dtype=np.uint8).reshape(6, 10)[:, ::2]
-    np.testing.assert_array_equal(PIXELS.inflate(PIXELS.squeeze(frame)), frame)
+    np.testing.assert_array_equal(PIXELS.decompress(PIXELS.compress(frame)), frame)
 
 
-def test_an_inflated_stack_belongs_to_the_caller() -> None:
-    stack = (VECTORS.squeeze(np.ones(3, np.float32)),)
-    VECTORS.inflate_stack(stack)[:] = 7
-    np.testing.assert_array_equal(VECTORS.inflate_stack(stack), np.ones((1, 3), np.float32))
+def test_a_decompressed_stack_is_a_new_array() -> None:
+    stack = (VECTORS.compress(np.ones(3, np.float32)),)
+    VECTORS.decompress_stack(stack)[:] = 7
+    np.testing.assert_array_equal(VECTORS.decompress_stack(stack), np.ones((1, 3), np.float32))
 
 
 @pytest.mark.parametrize("frame", [np.zeros((5, 6), np.uint8), np.zeros((6, 5), np.float32)])
-def test_a_frame_of_another_kind_is_refused(frame: np.ndarray) -> None:
+def test_a_frame_of_another_shape_or_dtype_is_refused(frame: np.ndarray) -> None:
     with pytest.raises(ValueError, match="expected"):
-        PIXELS.squeeze(frame)
+        PIXELS.compress(frame)
 
 
-@pytest.mark.parametrize("squeezed", [b"", b"\xff\xff\xff", PIXELS.squeeze(np.zeros((6, 5), np.uint8))[:-1]])
-def test_damaged_pixels_are_refused(squeezed: bytes) -> None:
+@pytest.mark.parametrize("compressed", [b"", b"\xff\xff\xff", PIXELS.compress(np.zeros((6, 5), np.uint8))[:-1]])
+def test_damaged_pixels_are_refused(compressed: bytes) -> None:
     with pytest.raises(ValueError, match="damaged frame"):
-        PIXELS.inflate(squeezed)
+        PIXELS.decompress(compressed)
 
 
 def test_a_frame_of_another_size_is_refused() -> None:
-    smaller = FrameCodec((2, 5), np.uint8).squeeze(np.zeros((2, 5), np.uint8))
-    larger = FrameCodec((60, 5), np.uint8).squeeze(np.zeros((60, 5), np.uint8))
-    for squeezed in (smaller, larger):
+    smaller = FrameCodec((2, 5), np.uint8).compress(np.zeros((2, 5), np.uint8))
+    larger = FrameCodec((60, 5), np.uint8).compress(np.zeros((60, 5), np.uint8))
+    for compressed in (smaller, larger):
         with pytest.raises(ValueError, match="damaged frame"):
-            PIXELS.inflate(squeezed)
-    with pytest.raises(ValueError, match="8 bytes where 12"):
-        VECTORS.inflate(bytes(8))
+            PIXELS.decompress(compressed)
+    with pytest.raises(ValueError, match=r"expected 12 bytes \(got 8\)"):
+        VECTORS.decompress(bytes(8))
 
 
 def test_observations_of_different_depth_are_refused() -> None:
-    frame = VECTORS.squeeze(np.zeros(3, np.float32))
+    frame = VECTORS.compress(np.zeros(3, np.float32))
     with pytest.raises(ValueError, match="different depth"):
-        VECTORS.inflate_stacks([(frame,), (frame, frame)])
+        VECTORS.decompress_stacks([(frame,), (frame, frame)])
 
 
 @given(st.binary(max_size=2000))
-def test_a_snapshot_comes_back(state: bytes) -> None:
+def test_snapshots_round_trip(state: bytes) -> None:
     codec = SnapshotCodec(STATE)
-    assert codec.inflate(codec.squeeze(state)) == state
+    assert codec.decompress(codec.compress(state)) == state
 
 
-def test_a_state_near_the_dictionary_takes_few_bytes() -> None:
-    near = bytearray(STATE)
-    near[100:104] = b"\1\2\3\4"
-    assert len(SnapshotCodec(STATE).squeeze(bytes(near))) < 60
+def test_a_state_similar_to_the_dictionary_takes_few_bytes() -> None:
+    similar = bytearray(STATE)
+    similar[100:104] = b"\1\2\3\4"
+    assert len(SnapshotCodec(STATE).compress(bytes(similar))) < 60
 
 
 @given(st.data())
-def test_a_flipped_bit_never_gives_another_state(data: st.DataObject) -> None:
+def test_a_flipped_bit_never_yields_another_state(data: st.DataObject) -> None:
     codec = SnapshotCodec(STATE)
     state = STATE[:500] + b"something of its own" + STATE[500:]
-    damaged = bytearray(codec.squeeze(state))
+    damaged = bytearray(codec.compress(state))
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        inflated = codec.inflate(bytes(damaged))
+        decompressed = codec.decompress(bytes(damaged))
     except DamagedSnapshot:
         return
-    assert inflated == state  # a bit of the header that says nothing about the content
+    assert decompressed == state  # an unused bit of the header
 
 
-def test_cut_lengthened_foreign_and_empty_snapshots_are_refused() -> None:
+def test_truncated_extended_foreign_and_empty_snapshots_are_refused() -> None:
     codec = SnapshotCodec(STATE)
-    squeezed = codec.squeeze(STATE[::-1])
-    foreign = SnapshotCodec(STATE[::-1]).squeeze(STATE[::-1])
-    for damaged in (squeezed[:-1], squeezed + b"x", foreign, b"", STATE):
+    compressed = codec.compress(STATE[::-1])
+    foreign = SnapshotCodec(STATE[::-1]).compress(STATE[::-1])
+    for damaged in (compressed[:-1], compressed + b"x", foreign, b"", STATE):
         with pytest.raises(DamagedSnapshot):
-            codec.inflate(damaged)
+            codec.decompress(damaged)
 
 
 def test_a_frame_without_checksum_is_refused() -> None:
     import zstandard
 
     with pytest.raises(DamagedSnapshot, match="header"):
-        SnapshotCodec().inflate(zstandard.ZstdCompressor().compress(STATE))
+        SnapshotCodec().decompress(zstandard.ZstdCompressor().compress(STATE))

@@ -6,8 +6,8 @@ import pytest
 from dpsr_apex.envs.corridor import LEFT, RIGHT, Corridor
 
 
-def walk(env: Corridor, action: int) -> tuple[float, int]:
-    """Return and length of an episode of one action."""
+def play(env: Corridor, action: int) -> tuple[float, int]:
+    """Play an episode with one action only, and return its return and length."""
     env.reset()
     total, steps, terminal = 0.0, 0, False
     while not terminal:
@@ -18,26 +18,26 @@ def walk(env: Corridor, action: int) -> tuple[float, int]:
 
 
 def test_right_returns_500_in_500_steps() -> None:
-    assert walk(Corridor(depth=30), RIGHT) == (500.0, 500)
+    assert play(Corridor(depth=30), RIGHT) == (500.0, 500)
 
 
 @pytest.mark.parametrize(("depth", "better"), [(1, True), (100, True), (500, True), (501, False), (800, False)])
-def test_left_is_better_exactly_while_the_treasure_is_no_deeper_than_500(depth: int, better: bool) -> None:
+def test_left_is_better_exactly_if_the_treasure_is_at_most_500_deep(depth: int, better: bool) -> None:
     env = Corridor(depth=depth)
-    left, steps = walk(env, LEFT)
+    left, steps = play(env, LEFT)
     assert (left, steps) == (1000.0 - (depth - 1), depth)
-    assert (left > walk(env, RIGHT)[0]) is better
+    assert (left > play(env, RIGHT)[0]) is better
 
 
 @pytest.mark.parametrize("side", [LEFT, RIGHT])
-def test_turning_around_ends_with_nothing(side: int) -> None:
+def test_turning_around_ends_the_episode_with_reward_0(side: int) -> None:
     env = Corridor()
     env.reset()
     env.step(side)
     assert env.step(1 - side)[1:4] == (0.0, True, False)
 
 
-def test_the_observation_is_side_and_way() -> None:
+def test_the_observation_is_side_and_position() -> None:
     env = Corridor(depth=1000)
     np.testing.assert_array_equal(env.reset()[0], [0, 0])
     for _ in range(250):
@@ -46,7 +46,7 @@ def test_the_observation_is_side_and_way() -> None:
     np.testing.assert_array_equal(observation, [-1, 0.5])
 
 
-def test_a_place_is_re_entered() -> None:
+def test_a_state_is_restored() -> None:
     env, other = Corridor(), Corridor()
     env.reset()
     for _ in range(7):
@@ -61,7 +61,7 @@ def test_an_impossible_depth_is_refused(depth: int) -> None:
         Corridor(depth=depth)
 
 
-def test_the_picture_shows_the_walker_move() -> None:
+def test_render_shows_the_agent_moving() -> None:
     env = Corridor(depth=10)
     env.reset()
     before = env.render()

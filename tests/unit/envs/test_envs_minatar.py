@@ -1,4 +1,4 @@
-"""MinAtar: the package's own games, step by step, and a way back to any moment of them."""
+"""MinAtar: steps equal to the package's own, and snapshots that restore exactly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import minatar
 import numpy as np
 import pytest
 from gymnasium.utils import seeding
@@ -19,13 +18,13 @@ from dpsr_apex.envs.snapshot import UnusableEnvironment
 
 ACTIONS = {"Asterix": 5, "Breakout": 3, "Freeway": 3, "Seaquest": 6, "SpaceInvaders": 4}
 PLANES = {"Asterix": 4, "Breakout": 4, "Freeway": 7, "Seaquest": 10, "SpaceInvaders": 6}
-NOTHING_SEEN = np.empty(0)  # restoring needs no frames
+NO_FRAMES = np.empty(0)  # restoring needs no frames
 
 Event = tuple[bytes, float, bool, bool]
 
 
 def actions(count: int, steps: int, seed: int) -> Iterator[int]:
-    """Random ones, held for a while, so that play gets to the edges too."""
+    """Random actions, each repeated for a while, so that play reaches the edges too."""
     random, action = np.random.default_rng(seed), 0
     for _ in range(steps):
         if random.random() < 0.4:
@@ -34,7 +33,7 @@ def actions(count: int, steps: int, seed: int) -> Iterator[int]:
 
 
 def follow(env: MinAtar, steps: int, seed: int) -> Iterator[Event]:
-    """What is seen over ends of games, to the bit: a reset's frame stands after an end."""
+    """Play and yield every outcome exactly; the end of an episode is followed by the frame of the reset."""
     for action in actions(int(env.action_space.n), steps, seed):  # type: ignore[attr-defined]  # it is Discrete
         frame, reward, terminal, truncated, _ = env.step(action)
         yield frame.tobytes(), reward, terminal, truncated
@@ -48,15 +47,17 @@ def as_planes(state: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 @pytest.mark.parametrize("game", GAMES)
 @pytest.mark.parametrize(("sticky", "ramping"), [(0.0, True), (0.25, False)])
-def test_it_plays_as_the_package_does_with_the_same_random_numbers(game: str, sticky: float, ramping: bool) -> None:
+def test_steps_match_the_package_with_the_same_random_numbers(game: str, sticky: float, ramping: bool) -> None:
     ours = MinAtar(game, sticky_action_prob=sticky, difficulty_ramping=ramping)
+    import minatar  # loads plotting libraries, which takes seconds
+
     theirs = minatar.Environment(GAMES[game], sticky, ramping)
     theirs.random = theirs.env.random = np.random.RandomState(seeding.np_random(3)[0].bit_generator)
     seen = ours.reset(seed=3)[0]
     theirs.reset()
+    np.testing.assert_array_equal(seen, as_planes(theirs.state()))
     ends = 0
     for action in actions(ACTIONS[game], 3_000, seed=0):
-        np.testing.assert_array_equal(seen, as_planes(theirs.state()))
         seen, reward, terminal, truncated, _ = ours.step(action)
         assert (reward, terminal) == theirs.act(theirs.minimal_action_set()[action])
         np.testing.assert_array_equal(seen, as_planes(theirs.state()))
@@ -64,11 +65,12 @@ def test_it_plays_as_the_package_does_with_the_same_random_numbers(game: str, st
             ends += 1
             seen = ours.reset()[0]
             theirs.reset()
+            np.testing.assert_array_equal(seen, as_planes(theirs.state()))
     assert ends
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_observations_and_actions(game: str) -> None:
+def test_observation_and_action_spaces(game: str) -> None:
     env = MinAtar(game)
     frame = env.reset(seed=0)[0]
     assert env.observation_space.shape == frame.shape == (PLANES[game], 10, 10)
@@ -80,29 +82,29 @@ def test_observations_and_actions(game: str) -> None:
 
 @pytest.mark.parametrize("game", GAMES)
 @pytest.mark.parametrize("sticky", [0.0, 0.25])
-def test_every_moment_is_re_entered_with_all_that_follows_even_resets(game: str, sticky: float) -> None:
+def test_every_state_restores_exactly_including_later_resets(game: str, sticky: float) -> None:
     env, twin = (MinAtar(game, sticky_action_prob=sticky, max_steps=400) for _ in range(2))
     env.reset(seed=1)
     twin.reset(seed=2)
-    for moment in range(80):
+    for moment in range(50):
         snapshot = env.snapshot()
-        list(follow(twin, 1 + moment % 40, seed=1_000 + moment))  # elsewhere, or it would be there already
-        twin.restore(snapshot, NOTHING_SEEN)
+        list(follow(twin, 1 + moment % 40, seed=1_000 + moment))  # so that the twin is in another state
+        twin.restore(snapshot, NO_FRAMES)
         assert twin.snapshot() == snapshot
         assert list(follow(twin, 60, seed=moment)) == list(follow(env, 60, seed=moment))
         assert twin.snapshot() == env.snapshot()
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_a_restored_game_holds_what_the_original_held(game: str) -> None:
+def test_a_restored_game_has_all_variables_of_the_original(game: str) -> None:
     env, twin = MinAtar(game), MinAtar(game)
     env.reset(seed=1)
     list(follow(env, 77, seed=0))
-    # Nothing stays as a new game has it, so that nothing can be forgotten: play gets to few second waves and ends.
+    # Change every variable from its initial value: random play changes only some, and a missing one must be noticed.
     for name, value in vars(env._game).items():
-        if isinstance(value, int) and name != "ramping":  # which is an argument
+        if isinstance(value, int) and name != "ramping":  # a constructor argument
             setattr(env._game, name, type(value)(1 - value))
-    twin.restore(env.snapshot(), NOTHING_SEEN)
+    twin.restore(env.snapshot(), NO_FRAMES)
     original, restored = (dict(vars(one._game)) for one in (env, twin))
     assert original.pop("random") is not restored.pop("random")
     np.testing.assert_equal(restored, original)
@@ -122,37 +124,37 @@ def test_a_snapshot_is_small(game: str) -> None:
     assert np.mean(sizes) < 150
 
 
-def test_taking_a_snapshot_changes_nothing() -> None:
-    looked_at, plain = MinAtar("Asterix"), MinAtar("Asterix")
-    looked_at.reset(seed=1)
-    plain.reset(seed=1)
-    for one, other in zip(follow(looked_at, 300, seed=0), follow(plain, 300, seed=0), strict=True):
-        looked_at.snapshot()
+def test_taking_a_snapshot_does_not_change_the_game() -> None:
+    with_snapshots, without = MinAtar("Asterix"), MinAtar("Asterix")
+    with_snapshots.reset(seed=1)
+    without.reset(seed=1)
+    for one, other in zip(follow(with_snapshots, 300, seed=0), follow(without, 300, seed=0), strict=True):
+        with_snapshots.snapshot()
         assert one == other
 
 
 def damaged(snapshot: bytes) -> dict[str, bytes]:
-    flipped = {f"bit {place}": flip(snapshot, place) for place in range(len(snapshot))}
-    return {"empty": b"", "cut": snapshot[:-1], "longer": snapshot + b"\0", **flipped}
+    flipped = {f"bit of byte {index}": flip(snapshot, index) for index in range(len(snapshot))}
+    return {"empty": b"", "truncated": snapshot[:-1], "extended": snapshot + b"\0", **flipped}
 
 
-def flip(snapshot: bytes, place: int) -> bytes:
-    return snapshot[:place] + bytes((snapshot[place] ^ 1,)) + snapshot[place + 1 :]
+def flip(snapshot: bytes, index: int) -> bytes:
+    return snapshot[:index] + bytes((snapshot[index] ^ 1,)) + snapshot[index + 1 :]
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_a_damaged_snapshot_is_refused_and_the_game_goes_on_as_it_was(game: str) -> None:
+def test_a_damaged_snapshot_is_refused_and_leaves_the_game_unchanged(game: str) -> None:
     env = MinAtar(game)
     env.reset(seed=0)
     list(follow(env, 30, seed=0))
     snapshot = env.snapshot()
-    for what, wrong in damaged(snapshot).items():
+    for damage, wrong in damaged(snapshot).items():
         try:
-            env.restore(wrong, NOTHING_SEEN)
+            env.restore(wrong, NO_FRAMES)
         except DamagedSnapshot:
             assert env.snapshot() == snapshot
         else:
-            pytest.fail(f"{what}: taken as a snapshot")
+            pytest.fail(f"{damage}: accepted as a snapshot")
 
 
 @pytest.mark.parametrize("taken_in", GAMES)
@@ -161,35 +163,35 @@ def test_a_snapshot_of_another_game_is_refused(taken_in: str, restored_in: str) 
     if taken_in == restored_in:
         return
     with pytest.raises(DamagedSnapshot):
-        MinAtar(restored_in).restore(MinAtar(taken_in).snapshot(), NOTHING_SEEN)
+        MinAtar(restored_in).restore(MinAtar(taken_in).snapshot(), NO_FRAMES)
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"\0" * 60, b"\0" * 42 + b"[1]", b"\0" * 42 + b"7", b"\0" * 42 + b'["zz"]', b"\0" * 42 + b"\xff"]
 )
-def test_bytes_with_a_good_checksum_that_are_no_state_are_refused(content: bytes) -> None:
+def test_invalid_content_with_a_valid_checksum_is_refused(content: bytes) -> None:
     env = MinAtar("Breakout")
     before = env.snapshot()
     with pytest.raises(DamagedSnapshot):
-        env.restore(env._codec.squeeze(content), NOTHING_SEEN)
+        env.restore(env._codec.compress(content), NO_FRAMES)
     assert env.snapshot() == before
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_a_game_that_lasts_too_long_is_cut(game: str) -> None:
+def test_the_time_limit_truncates_the_episode(game: str) -> None:
     env = MinAtar(game, max_steps=12)
     env.reset(seed=0)
     cuts = [truncated for _, _, _, truncated in follow(env, 12, seed=3)]
     assert cuts[:12] == [False] * 11 + [True]
 
 
-def test_two_instances_agree_on_what_they_are_and_two_games_do_not() -> None:
+def test_fingerprints_differ_between_games_only() -> None:
     assert MinAtar("Breakout").fingerprint == MinAtar("Breakout").fingerprint
     assert len({MinAtar(game).fingerprint for game in GAMES}) == len(GAMES)
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_a_picture_shows_every_thing_in_the_colour_of_its_kind(game: str) -> None:
+def test_render_shows_every_plane_in_its_own_colour(game: str) -> None:
     env = MinAtar(game)
     env.reset(seed=0)
     list(follow(env, 30, seed=0))
@@ -207,19 +209,21 @@ def test_a_picture_shows_every_thing_in_the_colour_of_its_kind(game: str) -> Non
 @pytest.mark.parametrize(
     ("name", "arguments", "reason"),
     [
-        ("MinAtar/Pong", {}, "no such game. There are Asterix, Breakout"),
+        ("MinAtar/Pong", {}, "no such game. Choose one of Asterix, Breakout"),
         ("MinAtar/Breakout", {"sticky_action_prob": 2.0}, "from 0 to 1"),
-        ("MinAtar/Breakout", {"max_steps": 0}, "at least 1 step"),
+        ("MinAtar/Breakout", {"max_steps": 0}, "max_steps must be >= 1"),
         ("MinAtar/Breakout", {"paddles": 2}, "unexpected keyword argument 'paddles'"),
     ],
 )
-def test_what_cannot_be_made_is_refused(name: str, arguments: dict[str, Any], reason: str) -> None:
+def test_invalid_arguments_are_refused(name: str, arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnusableEnvironment, match=f"^{name}: .*{reason}"):
         make_env(name, arguments)
 
 
-def test_without_the_package_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minatar", None)
     monkeypatch.delitem(sys.modules, "dpsr_apex.envs.minatar")
-    with pytest.raises(UnusableEnvironment, match=r"^MinAtar: its package is missing.*dpsr_apex\[minatar\]"):
+    with pytest.raises(
+        UnusableEnvironment, match=r"^MinAtar: the package minatar is not installed.*dpsr_apex\[minatar\]"
+    ):
         make_env("MinAtar/Breakout")

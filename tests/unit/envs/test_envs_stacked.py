@@ -16,7 +16,7 @@ USER = "tests.unit.envs.user_envs:"
 
 
 def play(env: StackedEnv, steps: int, seed: int) -> Iterator[tuple[Step, bytes, bytes]]:
-    """Random actions over ends of episodes; what every step gave, to the bit."""
+    """Take random actions across episodes and yield every outcome exactly."""
     random = np.random.default_rng(seed)
     for _ in range(steps):
         step = env.step(int(random.integers(env.actions)))
@@ -25,7 +25,7 @@ def play(env: StackedEnv, steps: int, seed: int) -> Iterator[tuple[Step, bytes, 
             env.reset()
 
 
-def test_a_reset_fills_the_stack_and_a_step_moves_it_by_one() -> None:
+def test_a_reset_fills_the_stack_and_a_step_shifts_it_by_one() -> None:
     env = make_stacked(USER + "Good", stack=3, seed=0)
     assert env.frames.shape == env.observation_shape == (3, 1)
     assert env.frames.dtype == np.float32
@@ -34,10 +34,10 @@ def test_a_reset_fills_the_stack_and_a_step_moves_it_by_one() -> None:
     env.step(1)
     np.testing.assert_array_equal(env.frames[:2], before[1:])
     assert env.stack[0] is stack[1]
-    np.testing.assert_array_equal(env.codec.inflate_stack(env.stack), env.frames)
+    np.testing.assert_array_equal(env.codec.decompress_stack(env.stack), env.frames)
 
 
-def test_an_observation_taken_before_a_step_stays_as_it_was() -> None:
+def test_a_step_does_not_change_an_earlier_observation() -> None:
     env = make_stacked(USER + "Good", stack=2)
     kept, copy = env.frames, env.frames.copy()
     env.step(1)
@@ -45,7 +45,7 @@ def test_an_observation_taken_before_a_step_stays_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(("name", "depth"), [("Breakout", 4), ("MinAtar/Breakout", 1), ("CartPole-v1", 1)])
-def test_the_stack_is_four_for_grey_frames_and_one_for_planes_and_vectors(name: str, depth: int) -> None:
+def test_the_default_stack_is_4_for_grey_frames_and_1_for_planes_and_vectors(name: str, depth: int) -> None:
     assert make_stacked(name).observation_shape[0] == depth
 
 
@@ -58,7 +58,7 @@ def test_planes_are_stacked_frame_by_frame() -> None:
     np.testing.assert_array_equal(env.frames[0], before[1])
     assert (env.frames[1] != before[1]).any()
     assert env.stack[0] is stack[1]
-    np.testing.assert_array_equal(env.codec.inflate_stack(env.stack), env.frames)
+    np.testing.assert_array_equal(env.codec.decompress_stack(env.stack), env.frames)
 
 
 @pytest.mark.parametrize(
@@ -69,21 +69,21 @@ def test_planes_are_stacked_frame_by_frame() -> None:
     ],
 )
 @pytest.mark.parametrize("stopped_at", [0, 41])
-def test_a_saved_environment_goes_on_bit_for_bit(name: str, stopped_at: int) -> None:
+def test_a_saved_environment_continues_exactly(name: str, stopped_at: int) -> None:
     env = make_stacked(name, seed=1)
     list(play(env, stopped_at, seed=2))
     state = env.save()
     saved = State(json.loads(json.dumps(state.facts)), {key: array.copy() for key, array in state.arrays.items()})
-    untouched = list(play(env, 400, seed=3))
+    untouched = list(play(env, 250, seed=3))
 
     continued = make_stacked(name, seed=99)
     list(play(continued, 13, seed=4))
     continued.load(saved)
-    assert list(play(continued, 400, seed=3)) == untouched
+    assert list(play(continued, 250, seed=3)) == untouched
     assert (continued.game_score, continued.game_steps) == (env.game_score, env.game_steps)
 
 
-def test_a_moment_straight_after_a_lost_life_is_saved_as_such() -> None:
+def test_a_lost_life_is_part_of_the_saved_state() -> None:
     env, continued = make_stacked("Breakout", seed=0), make_stacked("Breakout", seed=5)
     step = env.step(0)
     while not step.terminal:
@@ -96,23 +96,23 @@ def test_a_moment_straight_after_a_lost_life_is_saved_as_such() -> None:
     np.testing.assert_array_equal(continued.frames, env.frames)
 
 
-def test_saving_changes_nothing() -> None:
+def test_saving_does_not_change_the_environment() -> None:
     saving, plain = make_stacked("CartPole-v1", seed=0), make_stacked("CartPole-v1", seed=0)
     for one, other in zip(play(saving, 100, seed=0), play(plain, 100, seed=0), strict=True):
         saving.save()
         assert one == other
 
 
-def test_what_cannot_be_re_entered_begins_a_new_game_when_loaded() -> None:
-    env, continued = (make_stacked(USER + "NoWayBack", seed=seed) for seed in (0, 1))
-    assert not env.reentrant
+def test_an_environment_that_cannot_be_restored_starts_a_new_game_when_loaded() -> None:
+    env, continued = (make_stacked(USER + "NoSnapshot", seed=seed) for seed in (0, 1))
+    assert not env.restorable
     assert env.snapshot() == b""
     env.step(1)
     continued.load(env.save())
     env.reset()
     np.testing.assert_array_equal(continued.frames, env.frames)
     assert continued.game_steps == 0
-    with pytest.raises(UnusableEnvironment, match="cannot be re-entered"):
+    with pytest.raises(UnusableEnvironment, match="cannot be restored"):
         env.restore(b"?", env.stack)
 
 
@@ -121,7 +121,7 @@ def test_a_state_of_another_environment_is_refused() -> None:
         make_stacked("CartPole-v1").load(make_stacked("Corridor").save())
 
 
-def test_score_and_steps_go_on_over_lost_lives() -> None:
+def test_score_and_steps_are_summed_across_lost_lives() -> None:
     env = make_stacked("Qbert", seed=0)
     scores: list[float] = []
     ends = 0
@@ -140,16 +140,16 @@ def test_score_and_steps_go_on_over_lost_lives() -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("BadReward", "reward was nan"),
-        ("BadObservation", "showed .*inf"),
-        ("WrongShape", r"showed float64\(2,\)"),
-        ("Colours", "observations are Box.*planes first"),
-        ("ManyJoysticks", "actions are MultiDiscrete"),
-        ("CountsFromOne", "start at 0"),
+        ("BadReward", "reward is nan"),
+        ("BadObservation", "observation is .*inf"),
+        ("WrongShape", r"observation is float64\(2,\)"),
+        ("ColoursLast", "observation_space is Box.*planes first"),
+        ("MultiDiscreteActions", "action_space is MultiDiscrete"),
+        ("ActionsFromOne", "starts at 0"),
         ("NoBytes", "snapshot.. returned str"),
     ],
 )
-def test_what_a_user_environment_may_not_do_is_refused_with_its_name(name: str, problem: str) -> None:
+def test_invalid_user_environments_are_refused_by_name(name: str, problem: str) -> None:
     def use() -> Any:
         return list(play(make_stacked(USER + name), 10, seed=0))
 

@@ -1,4 +1,4 @@
-"""Environments as users bring them: good ones, and ones that must be refused."""
+"""Examples of users' environments: valid ones, and ones that must be refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class Good(gymnasium.Env[Any, Any]):
-    """A walk on a line that begins and wanders at random; all of it is in the snapshot."""
+    """A walk on a line from a random start; the snapshot is complete."""
 
     def __init__(self, length: int = 20) -> None:
         self.length = length
@@ -44,7 +44,7 @@ class Good(gymnasium.Env[Any, Any]):
 
 
 class OtherGenerator(Good):
-    """Begins by a generator whose state holds arrays."""
+    """Uses a generator whose state contains arrays."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -54,8 +54,8 @@ class OtherGenerator(Good):
         return super().reset(options=options)
 
 
-class Forgetful(Good):
-    """Leaves its step counter out of the snapshot, which shows only where an episode ends."""
+class MissingCounter(Good):
+    """Its snapshot lacks the step counter, which matters only at the end of an episode."""
 
     def snapshot(self) -> bytes:
         return np.array([self.place, 0]).tobytes()
@@ -68,7 +68,7 @@ class NoBytes(Good):
 
 class Raising(Good):
     def snapshot(self) -> bytes:
-        raise RuntimeError("no state to be had")
+        raise RuntimeError("state is not available")
 
 
 class BadReward(Good):
@@ -86,25 +86,25 @@ class WrongShape(Good):
         return np.zeros(2), *super().step(action)[1:]
 
 
-class Colours(Good):
+class ColoursLast(Good):
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 
 
-class ManyJoysticks(Good):
+class MultiDiscreteActions(Good):
     def __init__(self) -> None:
         super().__init__()
         self.action_space = spaces.MultiDiscrete([2, 2])
 
 
-class CountsFromOne(Good):
+class ActionsFromOne(Good):
     def __init__(self) -> None:
         super().__init__()
         self.action_space = spaces.Discrete(2, start=1)
 
 
-class NoWayBack(Good):
+class NoSnapshot(Good):
     """An environment with neither of the two methods."""
 
     snapshot = None  # type: ignore[assignment]

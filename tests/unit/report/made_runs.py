@@ -1,4 +1,4 @@
-"""Run directories made up for tests: rows and evaluations as a run would write them, without a run."""
+"""Synthetic run directories for tests: metrics and evaluations as a run would write them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from dpsr_apex.config_files import dump_config, load_config
+from dpsr_apex.record.ending import Ending, write_ending
+from dpsr_apex.record.run_directory import RunDirectory
 
 TOTAL = 10_000
-NOON = "2026-01-01 12:00:00,000"
 
 
 def make_run(
@@ -24,12 +25,11 @@ def make_run(
     level: float = 100.0,
     row_count: int = 20,
 ) -> Path:
-    """A run of CartPole that came to `until`, with scores that rise towards `level`; at TOTAL it is finished."""
+    """Write a CartPole run up to t = `until`, with scores that rise to `level`; it is finished if `until` is TOTAL."""
     path.mkdir(parents=True)
-    own = (f"replay.method={method}", f"run.seed={seed}", f"run.total_steps={TOTAL}", *overrides)
-    (path / "config.toml").write_text(dump_config(load_config("cartpole", overrides=own)), encoding="utf-8")
+    settings = (f"replay.method={method}", f"run.seed={seed}", f"run.total_steps={TOTAL}", *overrides)
+    (path / "config.toml").write_text(dump_config(load_config("cartpole", overrides=settings)), encoding="utf-8")
     (path / "logs").mkdir()
-    write_log(path, f"{NOON} INFO dpsr_apex.run.training: saved a checkpoint")
     rng = np.random.default_rng([seed, len(method)])
     clocks = [t for t in np.linspace(TOTAL / row_count, TOTAL, row_count).astype(int).tolist() if t <= until]
     write_rows(path / "metrics.jsonl", [metrics_row(t, method, level, rng) for t in clocks])
@@ -41,13 +41,13 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
-def write_log(run: Path, *lines: str, name: str = "solo") -> None:
-    with (run / "logs" / f"{name}.log").open("a", encoding="utf-8") as log:
-        log.writelines(f"{line}\n" for line in lines)
+def fail(run: Path, process: str, cause: str) -> None:
+    """Write the ending of a run that has failed."""
+    write_ending(RunDirectory(run), Ending("failed", 1, 0, process, cause))
 
 
 def metrics_row(t: int, method: str, level: float, rng: np.random.Generator) -> dict[str, Any]:
-    """A row with everything that a run logs, at clock t."""
+    """Return a row with all metrics that a run logs, at clock t."""
     ages = np.sort(rng.uniform(0, min(t, 5_000), 11))
     priorities = np.sort(rng.lognormal(-2, 1, 11))
     rounds = t // 250 if method == "dpsr" else 0

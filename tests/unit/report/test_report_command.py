@@ -12,14 +12,14 @@ import pytest
 
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.command import report_runs
-from tests.unit.report.made_runs import NOON, make_run, write_log
+from tests.unit.report.made_runs import fail, make_run
 
 HOSTILE = '<script>alert("x")</script>&amp; $x_{'
 CSVS = {"curves", "final", "statistics", "throughput", "replay", "recycling", "config_differences"}
 
 
 class Reader(HTMLParser):
-    """What a browser would find on a page."""
+    """Collects the tags and the text of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report about runs of all kinds, some with names that nobody should have chosen."""
+    """A report of runs in all states, some with hostile names."""
     runs = tmp_path_factory.mktemp("runs")
     for seed in range(2):
         make_run(runs / f"dpsr{seed}", seed=seed)
@@ -54,14 +54,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(runs / "unfinished", method="per", seed=2, until=4_000)
     make_run(runs / "empty", method="uniform", until=0)
     failed = make_run(runs / "failed<b>", method="per", seed=3, until=2_000)
-    write_log(failed, f"{NOON} ERROR dpsr_apex.run.commands: {HOSTILE}")
+    fail(failed, "solo", HOSTILE)
     make_run(runs / "hostile", f"env.name={HOSTILE}")
     (make_run(runs / "broken<i>") / "config.toml").write_text(f"[replay]\nmethod = '{HOSTILE}'\n")
     assert report_runs([runs], None) == 0
     return runs / "report"
 
 
-def test_the_page_needs_nothing_but_itself(report: Path) -> None:
+def test_the_page_is_self_contained(report: Path) -> None:
     page = read_page(report / "index.html")
     sources = [value or "" for _, attributes in page.tags for key, value in attributes.items() if key == "src"]
     assert sources
@@ -75,7 +75,7 @@ def test_the_page_needs_nothing_but_itself(report: Path) -> None:
     assert {"script", "iframe", "object", "embed"} & {tag for tag, _ in page.tags} == set()
 
 
-def test_links_lead_to_what_is_there(report: Path) -> None:
+def test_all_link_targets_exist(report: Path) -> None:
     page = read_page(report / "index.html")
     names = {attributes.get("id") for _, attributes in page.tags}
     links = [str(attributes["href"]) for tag, attributes in page.tags if tag == "a"]
@@ -85,7 +85,7 @@ def test_links_lead_to_what_is_there(report: Path) -> None:
     assert all((report / link.replace("%3C", "<").replace("%3E", ">")).exists() for link in files)
 
 
-def test_the_page_can_be_read_aloud(report: Path) -> None:
+def test_the_page_is_accessible_to_screen_readers(report: Path) -> None:
     page = read_page(report / "index.html")
     assert ("html", {"lang": "en"}) in page.tags
     pictures = [attributes for tag, attributes in page.tags if tag == "img"]
@@ -96,7 +96,7 @@ def test_the_page_can_be_read_aloud(report: Path) -> None:
     assert all(attributes.get("scope") in ("row", "col") for attributes in heads)
 
 
-def test_names_and_reasons_of_others_stay_text(report: Path) -> None:
+def test_text_from_runs_is_escaped(report: Path) -> None:
     page = read_page(report / "index.html")
     assert {"script", "b", "i"} & {tag for tag, _ in page.tags} == set()
     assert HOSTILE in page.text
@@ -118,7 +118,7 @@ def _is_state(attributes: dict[str, str | None]) -> bool:
     return str(attributes.get("class")).startswith("state ")
 
 
-def test_the_files_hold_what_is_shown(report: Path) -> None:
+def test_the_csv_files_contain_the_data_of_the_page(report: Path) -> None:
     assert {path.stem for path in report.glob("*.csv")} == CSVS
     curves = rows_of(report / "curves.csv")
     evaluations = [row for row in curves if row["group"] == "dpsr" and row["kind"] == "evaluation"]
@@ -136,38 +136,38 @@ def test_the_files_hold_what_is_shown(report: Path) -> None:
     assert len(list(report.glob("*.png"))) == len(pictures)
 
 
-def test_a_report_made_again_has_the_same_numbers(report: Path, tmp_path: Path) -> None:
+def test_a_report_is_reproducible(report: Path, tmp_path: Path) -> None:
     report_runs([report.parent], tmp_path / "again")
     for name in CSVS:
         assert (tmp_path / "again" / f"{name}.csv").read_bytes() == (report / f"{name}.csv").read_bytes()
 
 
-def test_a_report_made_again_leaves_nothing_of_the_one_before_and_all_that_is_not_of_it(tmp_path: Path) -> None:
+def test_a_report_removes_files_of_the_previous_report_and_no_others(tmp_path: Path) -> None:
     first, second = make_run(tmp_path / "runs" / "a"), make_run(tmp_path / "runs" / "b", method="per", seed=1)
     (tmp_path / "runs" / "experiment.toml").write_text("success = 50\n")
     out = tmp_path / "out"
     out.mkdir()
     for name in ("final.csv", "1_my_gain.png"):
-        (out / name).write_text("of others, before there was a report")
+        (out / name).write_text("not part of a report")
     report_runs([second], out)
     assert (out / "1_my_gain.png").is_file()
     (out / "1_my_gain.png").unlink()
     report_runs([tmp_path / "runs"], out)
     for name in ("mine.csv", "mine.png"):
-        (out / name).write_text("of others")
+        (out / name).write_text("not part of a report")
     report_runs([first], out)
     report_runs([first], tmp_path / "fresh")
     left = {path.name for path in out.iterdir()}
     assert left == {path.name for path in (tmp_path / "fresh").iterdir()} | {"mine.csv", "mine.png"}
 
 
-def test_an_empty_run_gives_a_page_that_says_so(tmp_path: Path) -> None:
+def test_an_empty_run_gives_a_page_with_a_note(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", until=0)
     report_runs([run], None)
     assert "Nothing was logged yet" in read_page(run / "report" / "index.html").text
 
 
-def test_the_summary_speaks_of_a_scale_only_where_there_is_one(tmp_path: Path) -> None:
+def test_the_summary_mentions_normalised_scores_only_if_there_are_any(tmp_path: Path) -> None:
     for depth in (3, 5):
         for method in ("dpsr", "per"):
             make_run(tmp_path / f"{depth}{method}", "env.name=Corridor", f"env.arguments.depth={depth}", method=method)
@@ -177,14 +177,14 @@ def test_the_summary_speaks_of_a_scale_only_where_there_is_one(tmp_path: Path) -
     assert "human-normalised" not in text
 
 
-def test_rows_of_an_older_version_are_no_obstacle(tmp_path: Path) -> None:
+def test_rows_of_an_older_version_are_accepted(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "metrics.jsonl").write_text('{"t": 500, "return_mean": 3.5}\n{"t": 1000, "return_mean": 4.5}\n{"t": 1500}\n')
     report_runs([run], None)
     assert "Learning curves" in read_page(run / "report" / "index.html").text
 
 
-def test_odd_rows_do_not_end_the_report(tmp_path: Path) -> None:
+def test_invalid_rows_are_skipped(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     odd = {"t": 20_000, "x": 10**400, "age_deciles": 5, "return_mean": [1, 2], "recycled": None, "age_mean": "old"}
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as rows:
@@ -193,20 +193,20 @@ def test_odd_rows_do_not_end_the_report(tmp_path: Path) -> None:
     assert "1 run, finished." in read_page(run / "report" / "index.html").text
 
 
-def test_where_nothing_can_be_read_the_reasons_are_given(tmp_path: Path) -> None:
+def test_if_no_run_is_readable_the_error_lists_the_reasons(tmp_path: Path) -> None:
     (make_run(tmp_path / "run") / "config.toml").write_text("[replay]\nmethd = 1\n")
-    with pytest.raises(ReportError, match=r"no run can be read: .*run: replay\.methd = 1"):
+    with pytest.raises(ReportError, match=r"no run can be read: .*run: replay\.methd is not a setting"):
         report_runs([tmp_path], None)
 
 
-def test_a_report_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused_by_name(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", until=0)
     (tmp_path / "file").write_text("")
     with pytest.raises(ReportError, match="file: the report cannot be written there"):
         report_runs([run], tmp_path / "file")
 
 
-def test_torch_is_not_needed_for_a_report() -> None:
+def test_a_report_does_not_import_torch() -> None:
     program = (
         "import sys, dpsr_apex.report.command; print('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
     )

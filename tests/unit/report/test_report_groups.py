@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsr_apex.replay.schedules import Schedule, constant
+from dpsr_apex.methods import METHODS
 from dpsr_apex.report.comparison import compare_across, compare_within, conclusions
 from dpsr_apex.report.curves import align, evaluation_curve, gain_points
 from dpsr_apex.report.groups import Environment, differing_keys, group_runs, show_setting
 from dpsr_apex.report.records import RunRecord, read_run
-from dpsr_apex.report.style import COLOURS, styles_of
+from dpsr_apex.report.style import styles_of
 from dpsr_apex.report.tables import differences_table, paper_table
+from dpsr_apex.schedules import Schedule, constant
 from tests.unit.report.made_runs import make_run
 
 
@@ -25,7 +26,7 @@ def environments_of(folder: Path) -> list[Environment]:
     return group_runs(records)
 
 
-def test_seeds_are_replications_and_methods_are_groups(tmp_path: Path) -> None:
+def test_runs_that_differ_only_in_the_seed_form_a_group(tmp_path: Path) -> None:
     for method in ("uniform", "dpsr"):
         for seed in range(3):
             make_run(tmp_path / f"{method}{seed}", method=method, seed=seed)
@@ -33,6 +34,17 @@ def test_seeds_are_replications_and_methods_are_groups(tmp_path: Path) -> None:
     assert environment.name == "CartPole-v1"
     assert [group.label for group in environment.groups] == ["dpsr", "uniform"]
     assert [len(group.runs) for group in environment.groups] == [3, 3]
+
+
+def test_groups_are_in_the_order_and_style_of_the_table_of_methods(tmp_path: Path) -> None:
+    for method in sorted(METHODS):
+        make_run(tmp_path / method, method=method)
+    (environment,) = environments_of(tmp_path)
+    assert [group.method for group in environment.groups] == list(METHODS)
+    styles = styles_of(environment.groups)
+    assert {label: style[:2] for label, style in styles.items()} == {
+        name: (method.colour, method.marker) for name, method in METHODS.items()
+    }
 
 
 def test_a_setting_that_differs_within_a_method_is_in_its_labels_alone(tmp_path: Path) -> None:
@@ -51,7 +63,7 @@ def test_a_setting_that_differs_within_a_method_is_in_its_labels_alone(tmp_path:
     assert [row[0] for row in table.rows] == labels
 
 
-def test_environments_are_told_apart_by_name_and_arguments(tmp_path: Path) -> None:
+def test_environments_are_distinguished_by_name_and_arguments(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "env.name=Corridor", "env.arguments={ length = 5 }")
     make_run(tmp_path / "b", "env.name=Corridor", "env.arguments={ length = 9 }")
     make_run(tmp_path / "c")
@@ -59,9 +71,9 @@ def test_environments_are_told_apart_by_name_and_arguments(tmp_path: Path) -> No
     assert names == ["CartPole-v1", "Corridor (length = 5)", "Corridor (length = 9)"]
 
 
-def test_a_copy_of_a_run_replicates_nothing(tmp_path: Path) -> None:
+def test_a_copy_of_a_run_is_not_counted_as_a_replication(tmp_path: Path) -> None:
     shutil.copytree(make_run(tmp_path / "a"), tmp_path / "b")
-    make_run(tmp_path / "c", level=150)  # the same seed again, on another way, as processes do
+    make_run(tmp_path / "c", level=150)  # the same seed with another outcome, as in multi-process runs
     ((group,),) = [environment.groups for environment in environments_of(tmp_path)]
     assert [run.path.name for run in group.runs] == ["a", "c"]
     assert [run.path.name for run in group.copies] == ["b"]
@@ -79,7 +91,7 @@ def test_a_copy_of_a_run_replicates_nothing(tmp_path: Path) -> None:
         (True, "true"),
     ],
 )
-def test_settings_are_shown_short_and_exact(value: object, shown: str) -> None:
+def test_settings_are_formatted_short_and_exact(value: object, shown: str) -> None:
     assert show_setting(value) == shown
 
 
@@ -88,7 +100,7 @@ def test_a_method_has_one_colour_and_its_groups_have_different_lines(tmp_path: P
         make_run(tmp_path / f"{gamma}", f"replay.replacing_exponent={gamma}")
     (environment,) = environments_of(tmp_path)
     styles = list(styles_of(environment.groups).values())
-    assert {style.colour for style in styles} == {COLOURS["dpsr"]}
+    assert {style.colour for style in styles} == {METHODS["dpsr"].colour}
     assert styles[0].line != styles[1].line
 
 
@@ -101,7 +113,7 @@ def test_only_finished_runs_count_in_a_comparison(tmp_path: Path) -> None:
     assert comparison.seeds == {"dpsr": 2}
 
 
-def test_with_few_seeds_nothing_is_ranked_and_with_enough_what_is_clear(tmp_path: Path) -> None:
+def test_groups_are_ranked_only_with_enough_seeds(tmp_path: Path) -> None:
     for seeds, folder in ((3, "few"), (6, "many")):
         for seed in range(seeds):
             for method, level in (("dpsr", 400.0), ("per", 404.0), ("uniform", 50.0)):
@@ -109,15 +121,15 @@ def test_with_few_seeds_nothing_is_ranked_and_with_enough_what_is_clear(tmp_path
     few, many = (compare_within(environments_of(tmp_path / folder)[0], rng()) for folder in ("few", "many"))
     assert few
     assert many
-    assert conclusions(few) == ["Nothing is ranked with fewer than 5 finished seeds in each group."]
+    assert conclusions(few) == ["No pair is ranked: ranking needs 5 finished seeds in each group."]
     assert [sentence.partition(" (")[0] for sentence in conclusions(many)] == [
         "dpsr scored higher than uniform",
         "per scored higher than uniform",
-        "These seeds do not tell apart: dpsr and per.",
+        "No significant difference: dpsr vs per.",
     ]
 
 
-def test_across_games_scores_are_human_normalised_and_games_without_a_human_are_named(tmp_path: Path) -> None:
+def test_scores_across_games_are_human_normalised_and_games_without_reference_are_listed(tmp_path: Path) -> None:
     for game, level in (("Breakout", 30.5), ("Freeway", 29.6), ("AirRaid", 9000.0)):
         for seed in range(2):
             make_run(tmp_path / f"{game}{seed}", f"env.name={game}", seed=seed, level=level)
@@ -145,7 +157,7 @@ def test_one_environment_is_not_compared_across(tmp_path: Path) -> None:
     assert compare_across(environments_of(tmp_path), rng()) is None
 
 
-def test_games_of_the_paper_stand_beside_it(tmp_path: Path) -> None:
+def test_games_of_the_paper_are_compared_with_its_scores(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "env.name=BreakoutNoFrameskip-v4")
     make_run(tmp_path / "b")
     breakout, cartpole = environments_of(tmp_path)
@@ -155,14 +167,14 @@ def test_games_of_the_paper_stand_beside_it(tmp_path: Path) -> None:
     assert paper_table(cartpole) is None
 
 
-def test_seeds_meet_on_one_grid_and_end_where_they_end() -> None:
+def test_seeds_are_interpolated_on_the_grid_only_within_their_range() -> None:
     early = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
     late = (np.array([9.0, 41.0]), np.array([0.0, 32.0]))
     aligned = align([early, late], np.array([0.0, 10.0, 20.0, 30.0, 40.0]))
     np.testing.assert_array_equal(aligned, [[0, 1, 2, np.nan, np.nan], [np.nan, 1, 11, 21, 31]])
 
 
-def test_a_curve_goes_on_with_the_seeds_that_remain(tmp_path: Path) -> None:
+def test_a_curve_continues_with_the_remaining_seeds(tmp_path: Path) -> None:
     make_run(tmp_path / "a", seed=0, until=4_000)
     make_run(tmp_path / "b", seed=1)
     ((group,),) = [environment.groups for environment in environments_of(tmp_path)]
@@ -172,7 +184,7 @@ def test_a_curve_goes_on_with_the_seeds_that_remain(tmp_path: Path) -> None:
     assert np.isfinite(curve.band.low).tolist() == [True] * 4 + [False] * 6
 
 
-def test_the_gain_of_recycling_is_taken_between_rows(tmp_path: Path) -> None:
+def test_the_recycling_gain_is_computed_between_rows(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     ((group,),) = [environment.groups for environment in environments_of(tmp_path)]
     assert gain_points(group)[1] == pytest.approx(0.05)

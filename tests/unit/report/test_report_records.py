@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dpsr_apex.processes.lock import serving_alone
+from dpsr_apex.record.ending import Ending, Outcome, write_ending
+from dpsr_apex.record.lock import serving_alone
+from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
-from dpsr_apex.run.run_directory import RunDirectory
-from tests.unit.report.made_runs import NOON, TOTAL, make_run, write_log, write_rows
+from tests.unit.report.made_runs import TOTAL, fail, make_run, write_rows
 
 
 def record_of(path: Path) -> RunRecord:
@@ -18,16 +19,16 @@ def record_of(path: Path) -> RunRecord:
     return record
 
 
-def test_runs_are_found_below_folders_each_once(tmp_path: Path) -> None:
+def test_each_run_below_the_folders_is_found_once(tmp_path: Path) -> None:
     first, second = make_run(tmp_path / "a" / "x"), make_run(tmp_path / "b" / "deep" / "y")
     (tmp_path / "experiment.toml").write_text("")
-    make_run(first / "inner")  # what lies in a run is the run's own business
+    make_run(first / "inner")  # folders inside a run are not searched
     assert find_runs([tmp_path]) == [first, second]
     assert find_runs([second, tmp_path / "b", first]) == [second, first]
 
 
 def test_a_folder_without_runs_and_a_folder_that_is_not_there_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=f"{tmp_path}: no run"):
+    with pytest.raises(ReportError, match=f"{tmp_path}: contains no run"):
         find_runs([tmp_path])
     with pytest.raises(ReportError, match="nowhere: no such folder"):
         find_runs([tmp_path / "nowhere"])
@@ -54,38 +55,46 @@ def test_a_run_without_its_last_evaluation_is_not_finished(tmp_path: Path) -> No
     assert record_of(run).state == ("unfinished", "at t = 10,000 of 10,000: the last evaluation is missing")
 
 
-def test_a_failed_run_says_why(tmp_path: Path) -> None:
+def test_the_note_of_a_failed_run_is_the_process_and_the_cause(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", until=3_000)
-    trace = (
-        "Traceback (most recent call last):",
-        '  File "a.py", line 1, in <module>',
-        "RuntimeError: out of luck",
-        "",
-    )
-    write_log(run, f"{NOON} ERROR dpsr_apex.run.commands: the run ended", *trace)
-    assert record_of(run).state == ("failed", "at t = 3,000 of 10,000: solo.log: RuntimeError: out of luck")
+    fail(run, "learner", "RuntimeError: out of luck")
+    assert record_of(run).state == ("failed", "at t = 3,000 of 10,000: learner: RuntimeError: out of luck")
 
 
-def test_an_error_without_a_traceback_is_a_reason_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("outcome", "code"), [("stopped", 130), ("finished", 0)])
+def test_a_run_that_ended_without_a_failure_is_unfinished_until_its_last_evaluation(
+    tmp_path: Path, outcome: Outcome, code: int
+) -> None:
     run = make_run(tmp_path / "run", until=3_000)
-    write_log(run, f"{NOON} ERROR dpsr_apex.processes.replay: no room on the disk", name="replay")
-    assert record_of(run).state.note.endswith("replay.log: no room on the disk")
+    write_ending(RunDirectory(run), Ending(outcome, code, 3_000))
+    assert record_of(run).state == ("unfinished", "at t = 3,000 of 10,000")
 
 
 @pytest.mark.parametrize("until", [3_000, TOTAL])
-def test_an_error_that_a_run_went_on_after_is_no_failure(tmp_path: Path, until: int) -> None:
+def test_log_text_does_not_decide_whether_a_run_has_failed(tmp_path: Path, until: int) -> None:
     run = make_run(tmp_path / "run", until=until)
-    write_log(run, "Traceback (most recent call last):", "  ...", "RuntimeError: out of luck")
-    write_log(run, f"{NOON} INFO dpsr_apex.run.training: saved again")
+    (run / "logs" / "solo.log").write_text("Traceback (most recent call last):\n  ...\nRuntimeError: out of luck\n")
     assert record_of(run).state.ending == ("finished" if until == TOTAL else "unfinished")
 
 
-def test_a_run_that_is_served_now_goes_on_whatever_ended_it_before(tmp_path: Path) -> None:
+def test_a_run_with_its_last_evaluation_is_finished_whatever_failed_afterwards(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    fail(run, "supervisor", "OSError: the curve could not be drawn")
+    assert record_of(run).state.ending == "finished"
+
+
+def test_a_run_that_is_served_now_is_running_whatever_ended_it_before(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", until=3_000)
-    write_log(run, f"{NOON} ERROR dpsr_apex: the run ended")
+    fail(run, "solo", "RuntimeError: out of luck")
     with serving_alone(RunDirectory(run)):
-        assert record_of(run).state == ("unfinished", "going on, at t = 3,000 of 10,000")
+        assert record_of(run).state == ("unfinished", "running, at t = 3,000 of 10,000")
     assert record_of(run).state.ending == "failed"
+
+
+def test_an_ending_that_cannot_be_read_is_ignored(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", until=3_000)
+    (run / "ending.json").write_text('{"outcome": "fai')
+    assert record_of(run).state.ending == "unfinished"
 
 
 def test_an_empty_run_is_empty(tmp_path: Path) -> None:
@@ -106,7 +115,7 @@ def test_torn_and_foreign_lines_are_left_out_and_counted(tmp_path: Path) -> None
     assert len(record.rows) == whole.count(b"\n")
 
 
-def test_what_is_no_number_is_no_value(tmp_path: Path) -> None:
+def test_a_value_that_is_not_a_number_is_ignored(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     odd = {"t": 1, "loss": "much", "age_mean": None, "fill": True, "age_deciles": [1, "2"], "return_mean": 7}
     text = json.dumps(odd)[:-1] + ', "mean_q": NaN}\n'
@@ -128,7 +137,7 @@ def test_a_value_of_the_wrong_kind_or_beyond_measure_is_no_value(tmp_path: Path,
     assert record_of(run).rows == [{"t": 1, "loss": 0.5}]
 
 
-def test_a_clock_beyond_measure_is_a_torn_line_and_scores_that_are_no_list_are_none(tmp_path: Path) -> None:
+def test_a_row_with_a_huge_clock_is_invalid_and_scores_must_be_a_list(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     write_rows(run / "metrics.jsonl", [{"t": 10**400}, {"t": 2}])
     write_rows(run / "evaluations.jsonl", [{"t": 1, "scores": 5}, {"t": 2, "scores": [10**400]}])
@@ -144,5 +153,5 @@ def test_a_run_whose_config_cannot_be_read_is_named_with_the_reason(tmp_path: Pa
     assert find_runs([tmp_path]) == [broken, missing]
     unreadable = read_run(broken)
     assert isinstance(unreadable, Unreadable)
-    assert "replay.methd = 1: no such setting" in unreadable.reason
+    assert "replay.methd is not a setting" in unreadable.reason
     assert read_run(missing) == Unreadable(missing, "config.toml is missing")

@@ -18,7 +18,7 @@ from tests.unit.report.made_runs import make_run
 
 
 @pytest.mark.parametrize(("count", "whole"), [(0, 10), (3, 10), (10, 10), (1, 1), (70, 100)])
-def test_the_interval_of_a_share_is_wilsons(count: int, whole: int) -> None:
+def test_the_interval_of_a_share_matches_scipys_wilson_interval(count: int, whole: int) -> None:
     expected = binomtest(count, whole).proportion_ci(0.95, method="wilson")
     assert share_of(count, whole) == pytest.approx((count / whole, expected.low, expected.high))
 
@@ -37,7 +37,7 @@ def corridor(folder: Path, depth: int, method: str, seed: int, *, best: float | 
     (run / "metrics.jsonl").write_text("\n".join(rows) + "\n")
 
 
-def test_the_shares_of_runs_that_found_and_kept_the_way_are_reported_by_difficulty(tmp_path: Path) -> None:
+def test_the_shares_of_runs_that_found_and_kept_the_solution_are_reported_by_difficulty(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text("success = 501\n")
     for depth, method, best, final in (
         (3, "per", 998.0, 900.0),
@@ -50,11 +50,11 @@ def test_the_shares_of_runs_that_found_and_kept_the_way_are_reported_by_difficul
     assert report_runs([tmp_path], tmp_path / "out") == 0
     with (tmp_path / "out" / "success.csv").open(newline="") as file:
         rows = {(row.pop("environment"), row.pop("group")): row for row in csv.DictReader(file)}
-    all_of_them, none_of_them = share_of(3, 3), share_of(0, 3)
+    all_runs, no_run = share_of(3, 3), share_of(0, 3)
     for depth, method, found, kept in (
-        (3, "dpsr", all_of_them, all_of_them),
-        (7, "dpsr", all_of_them, none_of_them),
-        (7, "per", none_of_them, none_of_them),
+        (3, "dpsr", all_runs, all_runs),
+        (7, "dpsr", all_runs, no_run),
+        (7, "per", no_run, no_run),
     ):
         row = rows[f"Corridor (depth = {depth})", method]
         assert list(row) == ["seeds", "found", "found_low", "found_high", "kept", "kept_low", "kept_high"]
@@ -68,7 +68,7 @@ def test_the_shares_of_runs_that_found_and_kept_the_way_are_reported_by_difficul
 
 
 @pytest.mark.parametrize(("best", "found"), [(0.0, 1.0), (-1.0, 0.0), (None, 0.0)])
-def test_a_best_game_of_zero_points_is_a_game(tmp_path: Path, best: float | None, found: float) -> None:
+def test_a_best_return_of_zero_counts(tmp_path: Path, best: float | None, found: float) -> None:
     corridor(tmp_path, 3, "dpsr", 0, best=best, final=100.0)
     record = read_run(tmp_path / "dpsr-3-0")
     assert isinstance(record, RunRecord)
@@ -76,7 +76,7 @@ def test_a_best_game_of_zero_points_is_a_game(tmp_path: Path, best: float | None
     assert outcome.found.value == found
 
 
-def test_experiments_that_name_no_success_or_two_have_none(tmp_path: Path) -> None:
+def test_the_success_score_must_be_unique(tmp_path: Path) -> None:
     for name, text in (("a", "success = 1\n"), ("b", "success = 2\n"), ("c", "at_once = 1\n"), ("d", "success = [")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "experiment.toml").write_text(text)

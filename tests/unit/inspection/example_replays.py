@@ -1,4 +1,4 @@
-"""Replays with real transitions in them: an environment that is played at random."""
+"""Replays filled_replay with transitions of random play in real environments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dpsr_apex.config import ReplayConfig
 from dpsr_apex.envs.corridor import Corridor
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.inspection.moments import Moment, moments_in
-from dpsr_apex.replay.memory import DpsrReplay
+from dpsr_apex.inspection.stored import StoredTransition, transitions_in
+from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.n_step import Arrived, NStep, Start
 
@@ -27,7 +27,7 @@ def corridor(stack: int = 1) -> StackedEnv:
 
 
 def played(env: StackedEnv, count: int, n_steps: int = 1) -> Transitions:
-    """At least so many transitions of random play."""
+    """Play at random and return at least `count` transitions."""
     rng = np.random.default_rng(0)
     pending = NStep(n_steps, 0.99)
     arrived: list[Arrived] = []
@@ -48,22 +48,22 @@ def played(env: StackedEnv, count: int, n_steps: int = 1) -> Transitions:
     )
 
 
-def filled(transitions: Transitions) -> DpsrReplay:
-    """A replay that has taken them, with priorities of all sizes, some of them equal."""
-    replay = DpsrReplay(CONFIG, 1_000, np.random.default_rng(2))
+def filled_replay(transitions: Transitions) -> Replay:
+    """Insert transitions into a replay, with varied priorities of which some are equal."""
+    replay = Replay(CONFIG, 1_000, np.random.default_rng(2))
     errors = np.random.default_rng(3).integers(1, 12, len(transitions)) / 7
     replay.insert(transitions, errors)
     return replay
 
 
-def with_gains(replay: DpsrReplay, gains: NDArray[np.float32]) -> DpsrReplay:
-    """The same replay as if these had been recycled that have a gain."""
+def with_gains(replay: Replay, gains: NDArray[np.float32]) -> Replay:
+    """Copy a replay and set the gains of its transitions, which marks those with a finite gain as recycled."""
     facts, arrays = replay.save()
-    again = DpsrReplay(replay.config, 1_000, np.random.default_rng(2))
-    again.load(facts, arrays | {"gains": gains})
-    return again
+    copy = Replay(replay.config, 1_000, np.random.default_rng(2))
+    copy.load(facts, arrays | {"gains": gains})
+    return copy
 
 
-def some_moments(env: StackedEnv, count: int = 12, n_steps: int = 1) -> list[Moment]:
-    replay = filled(played(env, count, n_steps))
-    return moments_in(replay, np.arange(replay.size))
+def stored_transitions(env: StackedEnv, count: int = 12, n_steps: int = 1) -> list[StoredTransition]:
+    replay = filled_replay(played(env, count, n_steps))
+    return transitions_in(replay, np.arange(replay.size))

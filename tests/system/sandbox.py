@@ -1,6 +1,6 @@
-"""A place where recipes of `launch/` are really run, with stand-ins for the tools that reach other machines.
+"""A folder in which the scripts of `launch/` are run, with substitutes for the tools that reach other machines.
 
-A stand-in refuses what it does not know, as the tool itself would, and does here what it would do elsewhere.
+A substitute rejects unknown options, as the tool itself would, and runs on this machine what the tool runs elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
 
-# As many copies of a command as there are tasks; what is asked for is written down, and signals are passed on.
+# Runs one copy of a command per task, logs its own arguments, and forwards SIGTERM.
 SRUN = """
 echo "$*" >>"${SRUN_LOG:-/dev/null}"
 tasks=1
@@ -50,8 +50,8 @@ TOOLS = {
 }
 
 
-def set_up_kitchen(place: Path) -> Path:
-    """A copy of the recipes with all that they need, where `make install` has nothing to do."""
+def set_up_sandbox(place: Path) -> Path:
+    """Copy the scripts with everything that they need; `make install` does nothing there."""
     shutil.copytree(LAUNCH, place / "launch")
     for name in ("configs", "dpsr_apex"):
         (place / name).symlink_to(ROOT / name)
@@ -62,12 +62,12 @@ def set_up_kitchen(place: Path) -> Path:
 
 
 def write_tool(path: Path, script: str) -> None:
-    """A command of that name."""
+    """Write an executable shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/usr/bin/env bash\nset -eu\n{script}\n")
     path.chmod(0o755)
 
 
-def environment(kitchen: Path, **more: str) -> dict[str, str]:
-    """That of a shell in which the stand-ins come first."""
-    return os.environ | {"PATH": f"{kitchen / 'tools'}:{os.environ['PATH']}", "HOME": str(kitchen.parent), **more}
+def environment(sandbox: Path, **more: str) -> dict[str, str]:
+    """Return the environment of a shell that finds the substitutes first."""
+    return os.environ | {"PATH": f"{sandbox / 'tools'}:{os.environ['PATH']}", "HOME": str(sandbox.parent), **more}

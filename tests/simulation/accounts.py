@@ -1,0 +1,84 @@
+"""Where every transition of a run is: in the replay, replaced there, refused, or lost with a crash of the replay."""
+
+from __future__ import annotations
+
+from tests.simulation.hosts import RECYCLED, ActorHost, ReplayHost, Row, Saved
+
+
+class Accounts:
+    """Accounts for all actor processes of a run, over all processes of its replay."""
+
+    def __init__(self, total_steps: int) -> None:
+        self.actors: list[ActorHost] = []
+        self._total_steps = total_steps
+        self._rolled_back: set[Row] = set()  # settled by a replay that crashed, and not in the checkpoint after it
+
+    def rolled_back(self, crashed: ReplayHost, saved: Saved | None) -> None:
+        """Take note that the replay continues from this checkpoint; None: it starts empty."""
+        self._rolled_back |= set(crashed.settled) - set(saved.settled if saved else [])
+
+    def count_rolled_back(self) -> int:
+        """How many transitions a replay had settled that crashed before its next checkpoint."""
+        return len(self._rolled_back)
+
+    def lost(self, replay: ReplayHost) -> set[Row]:
+        """What no actor keeps any more, since a replay that crashed had acknowledged it."""
+        acknowledged = {row for actor in self.actors for row in actor.acknowledged}
+        return (self._rolled_back & acknowledged) - set(replay.settled)
+
+    def check(self, replay: ReplayHost) -> None:
+        """Assert that no transition is missing, and none is there twice."""
+        self._check_counters(replay)
+        self._check_store(replay)
+        inserted, settled, lost = replay.replay.inserted, set(replay.settled), self.lost(replay)
+        assert len(inserted) == len(set(inserted)), f"inserted twice: {_twice(inserted)}"
+        assert len(replay.settled) == len(settled), f"settled twice: {_twice(replay.settled)}"
+        refused = settled - set(inserted)
+        assert len(refused) == replay.service.traffic.refused
+        assert not refused or replay.service.t == self._total_steps or replay.service.ending, "refused too early"
+        accounted = settled | lost
+        streams = {(name, incarnation): number for name, incarnation, number, _ in replay.service.flow.inbox.save()}
+        for actor in self.actors:
+            serials = [serial for owner, serial in inserted if owner == actor.owner]
+            assert serials == sorted(serials), f"the transitions of {actor.key} are not in order"
+            unaccounted = set(actor.acknowledged) - accounted
+            assert not unaccounted, f"acknowledged to {actor.key} and nowhere: {sorted(unaccounted)}"
+            skipped = set(actor.rows_before(streams.get(actor.key, 0))) - accounted
+            assert not skipped, f"of {actor.key} the replay has left out {sorted(skipped)}"
+
+    def check_saved(self, saved: Saved | None) -> None:
+        """Assert that everything that was acknowledged is in this checkpoint, the last one of a run."""
+        acknowledged = {row for actor in self.actors for row in actor.acknowledged}
+        missing = acknowledged - self._rolled_back - set(saved.settled if saved else [])
+        assert not missing, f"acknowledged, and not in the last checkpoint: {sorted(missing)}"
+
+    def _check_counters(self, replay: ReplayHost) -> None:
+        service = replay.service
+        traffic, inbox = service.traffic, service.flow.inbox
+        assert traffic.received == traffic.inserted + traffic.refused + inbox.queued_transitions
+        assert traffic.inserted == service.t == len(replay.replay.inserted) <= self._total_steps
+        reported = {(name, incarnation): sent for name, incarnation, _, sent in inbox.save()}
+        assert traffic.sent == sum(reported.values())
+        for actor in self.actors:
+            assert reported.get(actor.key, 0) <= actor.client.outbox.sent
+        assert traffic.received <= sum(actor.client.outbox.sent for actor in self.actors)
+        assert 0 <= service.flow.credits <= service.config.system.prefetch
+
+    def _check_store(self, replay: ReplayHost) -> None:
+        """What is stored was inserted, and as many were replaced as are not there any more."""
+        core = replay.replay
+        assert core.check_valid() == (True, "")
+        stored = core.read(core.identities)
+        owners = stored.a_tm1.tolist()
+        new = [row for row in zip(owners, map(int, stored.r_t.tolist()), strict=True) if row[0] != RECYCLED]
+        assert len(new) == len(set(new)), f"stored twice: {_twice(new)}"
+        assert set(new) <= set(core.inserted)
+        replaced_new = len(core.inserted) - len(core.rounds) - len(new)
+        replaced_recycled = core.counters.recycled - owners.count(RECYCLED)
+        assert replaced_new >= 0
+        assert replaced_recycled >= 0
+        assert core.counters.replaced == replaced_new + replaced_recycled
+
+
+def _twice(rows: list[Row]) -> list[Row]:
+    return sorted({row for row in rows if rows.count(row) > 1})

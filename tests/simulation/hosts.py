@@ -1,0 +1,381 @@
+"""Processes of a run without IO: the real state machines, with tiny environments and agents around them.
+
+A transition carries whose it is (`owner`, one for each actor process) and its number (`serial`), so that each can be
+accounted for. A recycled one carries the owner `RECYCLED`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+import numpy as np
+
+from dpsr_apex.config import Config, SystemConfig
+from dpsr_apex.protocol.client_instructions import (
+    ActorInstruction,
+    ConnectToLearner,
+    HeadLost,
+    LearnerInstruction,
+    LinkInstruction,
+    LoadWeights,
+    LookUpHead,
+    PublishWeights,
+    Reconnect,
+    Rejected,
+    RequestWeights,
+    Send,
+    SendWeights,
+    SetClock,
+    SetPosition,
+    Work,
+)
+from dpsr_apex.protocol.clients import ActorClient, LearnerClient
+from dpsr_apex.protocol.inbox import Arrival, Inbox
+from dpsr_apex.protocol.membership import Membership
+from dpsr_apex.protocol.replay_service import ReplayService
+from dpsr_apex.protocol.state_requests import StateRequests
+from dpsr_apex.replay.records import Floats, Integers, Round
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.state import State
+from dpsr_apex.wire.messages import (
+    Batch,
+    Chunk,
+    Join,
+    LearnerState,
+    Message,
+    Priorities,
+    Recycle,
+    Recycled,
+    SaveRequest,
+    Weights,
+    WeightsRequest,
+)
+from dpsr_apex.wire.statistics import Traffic
+
+RUN_ID, EMULATOR = "run-1", "0.12.1"
+RECYCLED = 1_000_000  # owner of recycled transitions
+
+Row = tuple[int, int]
+"""Owner and serial of one transition."""
+
+
+class Ended(Exception):
+    """A process has ended by itself, and why."""
+
+
+class Port(Protocol):
+    """What the process of a client has of the world outside."""
+
+    def send(self, message: Message, /) -> bool:
+        """Send to the replay; False if the socket does not take it."""
+
+    def look_up(self) -> bool:
+        """Whether the head has moved or was restarted."""
+
+    def reconnect(self) -> None:
+        """Replace the socket to the replay."""
+
+    def connect_to_learner(self, endpoint: str, /) -> None:
+        """Replace the socket to the learner."""
+
+    def request_weights(self, request: WeightsRequest, /) -> bool:
+        """Send to the learner; False if the socket does not take it."""
+
+    def send_weights(self, address: bytes, weights: Weights, /) -> None:
+        """Send from the learner to one of its clients."""
+
+
+class Client(Protocol):
+    """The state machine of any role."""
+
+    membership: Membership
+
+    def undelivered(self, message: Message, /) -> None:
+        """The socket to the replay did not take this message."""
+
+
+def execute_link(instruction: LinkInstruction, client: Client, port: Port, now: float) -> list[LinkInstruction]:
+    """Execute one instruction about the link to the replay; those that follow from it."""
+    match instruction:
+        case Send(message):
+            if not port.send(message):
+                client.undelivered(message)
+        case LookUpHead():
+            return client.membership.head_looked_up(port.look_up(), now)
+        case Reconnect():
+            port.reconnect()
+        case HeadLost(silence):
+            raise Ended(f"nothing was heard for {silence:.0f} s")
+        case Rejected(reason):
+            raise Ended(reason)
+    return []
+
+
+def join_request(name: str, role: str, incarnation: int) -> Join:
+    endpoint = f"{name} {incarnation}" if role == "learner" else ""
+    return Join(RUN_ID, role, name, incarnation, EMULATOR, "digest", 0, endpoint, b"")
+
+
+def make_transitions(owner: int, first: int, count: int) -> Transitions:
+    serials = range(first, first + count)
+    return Transitions(
+        s_tm1=[(f"s {owner} {serial}".encode(),) for serial in serials],
+        a_tm1=np.full(count, owner),
+        r_t=np.array(serials, dtype=np.float32),
+        s_t=[(f"s' {owner} {serial}".encode(),) for serial in serials],
+        terminal=np.zeros(count, dtype=np.bool_),
+        n_steps=np.ones(count, dtype=np.uint8),
+        snapshots=[f"snapshot {owner} {serial}".encode() for serial in serials],
+    )
+
+
+def rows_of(transitions: Transitions) -> list[Row]:
+    return list(zip(transitions.a_tm1.tolist(), map(int, transitions.r_t.tolist()), strict=True))
+
+
+def td_errors_of(transitions: Transitions) -> Floats:
+    """TD errors that tell one transition from another."""
+    contents = zip(transitions.s_tm1, transitions.a_tm1.tolist(), strict=True)
+    return np.array([crc32(b"%s %d" % (stack[0], action)) % 1000 / 100 for stack, action in contents])
+
+
+def recycle(request: Recycle) -> Recycled:
+    """The answer of an actor that could re-enter every state."""
+    starts = request.starts
+    made = replace(make_transitions(RECYCLED, 0, len(starts)), s_tm1=starts.s_tm1, snapshots=starts.snapshots)
+    empty = np.zeros(0, dtype=np.int64)
+    return Recycled(request.era, request.round_number, request.identities, made, td_errors_of(made), empty)
+
+
+class ActorHost:
+    """An actor's process; `owner` is unique to it."""
+
+    def __init__(self, name: str, incarnation: int, owner: int, system: SystemConfig, port: Port, now: float) -> None:
+        self.name = name
+        self.key = (name, incarnation)
+        self.owner = owner
+        self.client = ActorClient(join_request(name, "actor", incarnation), system, now)
+        self.chunks: list[list[int]] = []  # the serials in each chunk, by its sequence
+        self.clock = 0
+        self.position: tuple[int, int] | None = None
+        self._port = port
+        self._made = 0
+
+    @property
+    def acknowledged(self) -> list[Row]:
+        """All transitions that the actor does not keep any more."""
+        return self.rows_before(self.client.outbox.oldest)
+
+    def rows_before(self, sequence: int) -> list[Row]:
+        """All transitions in the chunks before this number."""
+        return [(self.owner, serial) for chunk in self.chunks[:sequence] for serial in chunk]
+
+    def step(self, count: int = 1) -> None:
+        """Make this many transitions in one step, if the actor may step."""
+        if self.client.may_step:
+            self.client.stepped(make_transitions(self.owner, self._made, count), None, [(1.0, 1)])
+            self._made += count
+
+    def recycle(self, now: float) -> None:
+        """Answer the next request to recycle, if there is any."""
+        if (request := self.client.next_to_recycle()) is not None:
+            self.execute(self.client.recycled(recycle(request)), now)
+
+    def receive(self, message: Message, now: float) -> None:
+        self.execute(self.client.handle(message, now), now)
+
+    def receive_weights(self, weights: Weights, now: float) -> None:
+        self.execute(self.client.weights.handle(weights), now)
+
+    def tick(self, now: float) -> None:
+        self.execute(self.client.tick(now), now)
+
+    def leave(self, now: float) -> None:
+        self.execute(self.client.membership.leave(), now)
+
+    def execute(self, instructions: Iterable[ActorInstruction], now: float) -> None:
+        for instruction in instructions:
+            match instruction:
+                case SetClock(t):
+                    self.clock = t
+                case SetPosition(place, actors):
+                    self.position = place, actors
+                case ConnectToLearner(endpoint):
+                    self._port.connect_to_learner(endpoint)
+                case RequestWeights(request):
+                    if not self._port.request_weights(request):
+                        self.client.weights.undelivered()
+                case LoadWeights(weights):
+                    self.client.weights.loaded(weights)
+                case Send(Chunk() as chunk):
+                    self._remember(chunk)
+                    self.execute(execute_link(instruction, self.client, self._port, now), now)
+                case _:
+                    self.execute(execute_link(instruction, self.client, self._port, now), now)
+
+    def _remember(self, chunk: Chunk) -> None:
+        serials = [serial for _, serial in rows_of(chunk.transitions)]
+        if chunk.sequence == len(self.chunks):
+            self.chunks.append(serials)
+        assert self.chunks[chunk.sequence] == serials, "another content under the same number"
+
+
+class LearnerHost:
+    """A learner's process, both threads of it; an update costs no time of its own."""
+
+    def __init__(self, name: str, incarnation: int, system: SystemConfig, port: Port, now: float) -> None:
+        self.name = name
+        self.key = (name, incarnation)
+        self.client = LearnerClient(join_request(name, "learner", incarnation), system, now)
+        self.updates: int | None = None  # None before it has a state to start from
+        self.batches = 0  # that came
+        self._work: deque[Batch | SaveRequest | LearnerState] = deque()
+        self._is_asked_to_publish = False
+        self._port = port
+
+    @property
+    def ready(self) -> int:
+        """Items of work that wait."""
+        return len(self._work)
+
+    def train(self, now: float) -> None:
+        """Do the next item of work, if there is any, and publish weights if they are wanted."""
+        match self._work.popleft() if self._work else None:
+            case Batch() as batch:
+                assert self.updates is not None, "a batch came before the state to start from"
+                self.updates += 1
+                priorities = Priorities(batch.era, batch.identities, td_errors_of(batch.transitions))
+                self.client.updated(priorities, self.updates)
+            case LearnerState() as state:
+                assert self.updates is None, "a state came twice"
+                self.updates = json.loads(state.facts)["updates"] if state.facts else 0
+                self._publish(now)
+            case SaveRequest():
+                self.client.send(LearnerState(json.dumps({"updates": self.updates}), b"arrays"))
+        if self._is_asked_to_publish:
+            self._publish(now)
+
+    def receive(self, message: Message, now: float) -> None:
+        self.batches += isinstance(message, Batch)
+        self._execute(self.client.handle(message, now), now)
+
+    def receive_request(self, sender: bytes, request: WeightsRequest, now: float) -> None:
+        self._execute(self.client.handle_request(sender, request), now)
+
+    def tick(self, now: float) -> None:
+        self._execute(self.client.tick(self.ready, now), now)
+
+    def leave(self, now: float) -> None:
+        self._execute(self.client.membership.leave(), now)
+
+    def stop(self, now: float) -> None:
+        """Send the last state and leave, as a process that was asked to stop."""
+        if self.updates is not None and self.client.membership.goodbye is None:
+            self.client.send(LearnerState(json.dumps({"updates": self.updates}), b"arrays"))
+        self._execute(self.client.flush(), now)
+        self.leave(now)
+
+    def _publish(self, now: float) -> None:
+        assert self.updates is not None
+        self._is_asked_to_publish = False
+        self._execute(self.client.published(Weights(self.updates, 0, 0, b"online", b"target")), now)
+
+    def _execute(self, instructions: Iterable[LearnerInstruction], now: float) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Work(item):
+                    self._work.append(item)
+                case PublishWeights():
+                    self._is_asked_to_publish = True
+                case SendWeights(address, weights):
+                    self._port.send_weights(address, weights)
+                case _:
+                    self._execute(execute_link(instruction, self.client, self._port, now), now)
+
+
+class WatchedReplay(Replay):
+    """Remembers every transition that was inserted, in this process and in those whose checkpoints it continues.
+
+    It also checks that what clients say about a transition was computed from that transition.
+    """
+
+    def __init__(self, config: Config, seed: int) -> None:
+        super().__init__(config.replay, config.run.total_steps, np.random.default_rng(seed))
+        self.inserted: list[Row] = []
+
+    def insert(self, transitions: Transitions, td_errors: Floats | None = None) -> list[Round]:
+        rounds = super().insert(transitions, td_errors)
+        self.inserted += rows_of(transitions)
+        return rounds
+
+    def update_priorities(self, identities: Integers, td_errors: Floats) -> None:
+        super().update_priorities(identities, td_errors)
+        present = set(self.identities.tolist())
+        stored = np.array([identity in present for identity in identities.tolist()])
+        expected = td_errors_of(self.read(identities[stored]))
+        assert td_errors[stored].tolist() == expected.tolist(), "priorities of other transitions"
+
+    def answer(self, number: int, identities: Integers, transitions: Transitions, td_errors: Floats) -> None:
+        round_ = self.rounds.get(number)
+        super().answer(number, identities, transitions, td_errors)
+        if round_ is not None:
+            starts = dict(zip(round_.candidates.tolist(), round_.stored.s_tm1, strict=True))
+            expected = [starts[identity] for identity in identities.tolist()]
+            assert transitions.s_tm1 == expected, "a state was re-entered that is not the candidate's"
+
+
+class WatchedInbox(Inbox):
+    """Remembers every transition that was settled: inserted or refused, for good."""
+
+    def __init__(self, window: int, traffic: Traffic) -> None:
+        super().__init__(window, traffic)
+        self.settled: list[Row] = []
+
+    def pop(self) -> Arrival:
+        arrival = super().pop()
+        self.settled += rows_of(arrival.chunk.transitions)
+        return arrival
+
+
+class Saved(NamedTuple):
+    """A checkpoint of the replay."""
+
+    t: int
+    state: State
+    learner: LearnerState
+    inserted: list[Row]
+    settled: list[Row]
+
+
+class ReplayHost:
+    """The replay's process, new or from a checkpoint."""
+
+    def __init__(self, config: Config, era: int, saved: Saved | None) -> None:
+        self.replay = WatchedReplay(config, era)
+        self.service = ReplayService(config, self.replay, RUN_ID, EMULATOR, era)
+        self.service.flow.inbox = self._inbox = WatchedInbox(config.system.window, self.service.traffic)
+        self.states = StateRequests(self.service)
+        if saved is not None:
+            self.service.load(saved.state)
+            self.service.learner_state = saved.learner
+            self.replay.inserted = list(saved.inserted)
+            self._inbox.settled = list(saved.settled)
+
+    @property
+    def settled(self) -> list[Row]:
+        """All transitions that were inserted or refused, also by those whose checkpoints it continues."""
+        return self._inbox.settled
+
+    def save(self) -> Saved:
+        """What a forked copy of the process would write. Only open rounds make a copy necessary: saving ends them."""
+        fork = copy.deepcopy(self.service) if self.replay.rounds else self.service
+        facts, arrays = fork.save()
+        state = State(json.loads(json.dumps(facts)), arrays)
+        return Saved(fork.t, state, fork.learner_state, list(self.replay.inserted), list(self.settled))

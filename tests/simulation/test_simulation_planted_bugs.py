@@ -1,0 +1,236 @@
+"""The simulation can fail: each of these bugs, planted into the real code, is caught by some early seed."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dpsr_apex import timeouts
+from dpsr_apex.protocol import client_instructions
+from dpsr_apex.protocol.clients import ActorClient, LearnerClient
+from dpsr_apex.protocol.flow import Flow
+from dpsr_apex.protocol.inbox import Arrival, Inbox, Key, Stream
+from dpsr_apex.protocol.instructions import HeadStatus, Instruction, Tell, Terminate
+from dpsr_apex.protocol.membership import Membership
+from dpsr_apex.protocol.outbox import Outbox
+from dpsr_apex.protocol.prefetch import Prefetch
+from dpsr_apex.protocol.replay_service import ReplayService
+from dpsr_apex.protocol.restarts import Exit, RestartPolicy
+from dpsr_apex.protocol.sessions import Session, Sessions
+from dpsr_apex.protocol.supervised_process import SupervisedProcess
+from dpsr_apex.protocol.supervision import Supervision
+from dpsr_apex.wire.messages import Acknowledged, Chunk, Heartbeat, LearnerState, Message, Stranger, Welcome
+from tests.simulation.hosts import ActorHost
+from tests.simulation.world import HistoryFailed, run
+
+SEEDS = 100
+
+Patch = pytest.MonkeyPatch
+Bug = Callable[[Patch], None]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.CRITICAL):
+        yield
+
+
+def chunks_are_taken_whatever_their_numbers(patch: Patch) -> None:
+    def put(inbox: Inbox, stream: Stream, chunk: Chunk) -> bool:
+        stream.accepted = max(stream.accepted, chunk.sequence + 1)
+        stream.queued += 1
+        inbox._traffic.received += len(chunk.transitions)
+        inbox._queue.append(Arrival(stream, chunk))
+        return True
+
+    patch.setattr(Inbox, "put", put)
+
+
+def chunks_are_acknowledged_before_they_are_inserted(patch: Patch) -> None:
+    take_chunk = Flow.take_chunk
+
+    def take(flow: Flow, actor: Session, chunk: Chunk) -> Acknowledged:
+        take_chunk(flow, actor, chunk)
+        return Acknowledged(flow.inbox.stream(actor.key).accepted, flow.t)
+
+    patch.setattr(Flow, "take_chunk", take)
+
+
+def queued_chunks_are_saved_as_if_they_were_settled(patch: Patch) -> None:
+    patch.setattr(
+        Inbox, "save", lambda inbox: [[*stream.key, stream.accepted, stream.sent] for stream in inbox._streams.values()]
+    )
+
+
+def the_window_is_forgotten_when_an_actor_joins_again(patch: Patch) -> None:
+    handle = ActorClient.handle
+
+    def forgetful(client: ActorClient, message: Message, now: float) -> list[client_instructions.ActorInstruction]:
+        if isinstance(message, Welcome):
+            client.outbox._unacknowledged.clear()
+        return handle(client, message, now)
+
+    patch.setattr(ActorClient, "handle", forgetful)
+
+
+def nothing_is_sent_again_after_a_welcome(patch: Patch) -> None:
+    patch.setattr(Outbox, "resume", lambda *_: [])
+
+
+def nothing_overdue_is_sent_again(patch: Patch) -> None:
+    create = Outbox.__init__
+    patch.setattr(
+        Outbox, "__init__", lambda box, chunk, window, _patience, now: create(box, chunk, window, math.inf, now)
+    )
+
+
+def an_actor_does_not_tell_what_it_can_still_send(patch: Patch) -> None:
+    patch.setattr(Outbox, "oldest", property(lambda _: 0))
+    patch.setattr(ActorHost, "acknowledged", property(lambda actor: actor.rows_before(_oldest(actor))))
+
+
+def _oldest(actor: ActorHost) -> int:
+    """What the property that is patched returned."""
+    outbox = actor.client.outbox
+    return outbox._unacknowledged[0].sequence if outbox._unacknowledged else outbox._next_sequence
+
+
+def a_replay_that_went_back_does_not_go_ahead_to_what_an_actor_has(patch: Patch) -> None:
+    def begin(inbox: Inbox, key: Key, _sequence: int) -> Stream:
+        inbox._ended.pop(key, None)
+        return inbox._streams.setdefault(key, Stream(key))
+
+    patch.setattr(Inbox, "begin", begin)
+
+
+def a_stranger_does_not_join_again(patch: Patch) -> None:
+    handle = Membership.handle
+
+    def trusting(member: Membership, message: Message, now: float) -> list[client_instructions.LinkInstruction]:
+        return handle(member, Heartbeat(0) if isinstance(message, Stranger) else message, now)
+
+    patch.setattr(Membership, "handle", trusting)
+
+
+def a_silent_head_is_not_connected_to_again(patch: Patch) -> None:
+    patch.setattr(Membership, "_reconnect", lambda *_: [])
+
+
+def credits_are_kept_when_a_learner_joins_again(patch: Patch) -> None:
+    patch.setattr(Prefetch, "joined", lambda _: None)
+
+
+def lost_batches_are_not_requested_again(patch: Patch) -> None:
+    create = Prefetch.__init__
+    patch.setattr(Prefetch, "__init__", lambda prefetch, depth, _patience: create(prefetch, depth, math.inf))
+
+
+def a_state_that_could_not_be_sent_is_dropped(patch: Patch) -> None:
+    undelivered = LearnerClient.undelivered
+    patch.setattr(
+        LearnerClient,
+        "undelivered",
+        lambda client, message: None if isinstance(message, LearnerState) else undelivered(client, message),
+    )
+    patch.setattr(ReplayService, "_ask_again", lambda *_: [])
+
+
+def updates_that_a_crashed_learner_has_lost_are_not_owed_again(patch: Patch) -> None:
+    patch.setattr(ReplayService, "_updates_kept", property(lambda service: service.rate.batches))
+
+
+def leases_never_expire(patch: Patch) -> None:
+    patch.setattr(Sessions, "silent", lambda *_: [])
+    patch.setattr(Sessions, "is_replaced_by", lambda *_: False)
+
+
+def a_process_that_ended_in_order_is_not_restarted(patch: Patch) -> None:
+    def status(supervision: Supervision, head: HeadStatus, now: float) -> list[Instruction]:
+        supervision._head, supervision._heard_at = head, now
+        return []
+
+    patch.setattr(Supervision, "status", status)
+
+
+def the_replay_is_not_told_of_crashes(patch: Patch) -> None:
+    crashed = Supervision._crashed
+
+    def silent(supervision: Supervision, process: SupervisedProcess, exit: Exit, now: float) -> list[Instruction]:
+        return [one for one in crashed(supervision, process, exit, now) if not isinstance(one, Tell)]
+
+    patch.setattr(Supervision, "_crashed", silent)
+
+
+def restart_budgets_are_never_reset(patch: Patch) -> None:
+    patch.setattr(timeouts, "STABLE_AFTER", math.inf)
+
+
+def another_number_of_actors_is_ignored(patch: Patch) -> None:
+    patch.setattr(Supervision, "_follow_plan", lambda *_: [])
+
+
+def actors_that_are_not_planned_any_more_are_not_asked_to_stop(patch: Patch) -> None:
+    follow_plan = Supervision._follow_plan
+    patch.setattr(
+        Supervision,
+        "_follow_plan",
+        lambda supervision, now: [one for one in follow_plan(supervision, now) if not isinstance(one, Terminate)],
+    )
+
+
+def processes_that_hang_are_not_killed(patch: Patch) -> None:
+    patch.setattr(SupervisedProcess, "enforce_deadlines", lambda *_: [])
+
+
+def resources_are_never_released(patch: Patch) -> None:
+    patch.setattr(SupervisedProcess, "release", lambda _: [])
+
+
+def preempted_actors_do_not_come_back(patch: Patch) -> None:
+    patch.setattr(RestartPolicy, "preempted", lambda *_: None)
+
+
+BUGS: dict[Bug, int] = {  # with a seed that catches each
+    chunks_are_taken_whatever_their_numbers: 0,
+    chunks_are_acknowledged_before_they_are_inserted: 0,
+    queued_chunks_are_saved_as_if_they_were_settled: 0,
+    the_window_is_forgotten_when_an_actor_joins_again: 0,
+    nothing_is_sent_again_after_a_welcome: 0,
+    nothing_overdue_is_sent_again: 2,
+    an_actor_does_not_tell_what_it_can_still_send: 0,
+    a_replay_that_went_back_does_not_go_ahead_to_what_an_actor_has: 0,
+    a_stranger_does_not_join_again: 19,
+    a_silent_head_is_not_connected_to_again: 0,
+    credits_are_kept_when_a_learner_joins_again: 1,
+    lost_batches_are_not_requested_again: 0,
+    a_state_that_could_not_be_sent_is_dropped: 10,
+    updates_that_a_crashed_learner_has_lost_are_not_owed_again: 0,
+    leases_never_expire: 6,
+    a_process_that_ended_in_order_is_not_restarted: 2,
+    the_replay_is_not_told_of_crashes: 3,
+    restart_budgets_are_never_reset: 7,
+    another_number_of_actors_is_ignored: 1,
+    actors_that_are_not_planned_any_more_are_not_asked_to_stop: 10,
+    processes_that_hang_are_not_killed: 37,
+    resources_are_never_released: 0,
+    preempted_actors_do_not_come_back: 6,
+}
+
+
+def caught_by(first: int) -> int | None:
+    """The seed whose history fails: `first`, or one of those that follow."""
+    for seed in range(first, first + SEEDS):
+        try:
+            run(seed)
+        except HistoryFailed:
+            return seed
+    return None
+
+
+@pytest.mark.parametrize(("bug", "first"), BUGS.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_a_planted_bug_is_caught(bug: Bug, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    assert caught_by(first) is not None

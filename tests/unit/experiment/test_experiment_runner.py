@@ -1,0 +1,86 @@
+"""The process of one run of an experiment, over its restarts."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from dpsr_apex import timeouts
+from dpsr_apex.experiment import runner
+from dpsr_apex.experiment.runner import RunProcess, last_evaluation
+from dpsr_apex.protocol.restarts import REFUSED, Exit
+from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.supervise.managed import Task
+
+TASK = Task("run-0", "run", ["train"], Path("log"))
+
+
+class PaperProcess:
+    """A process that ends as a test says; the newest one is in `started`."""
+
+    started: list[PaperProcess]
+
+    def __init__(self, task: Task) -> None:
+        assert task is TASK
+        self.exit: Exit | None = None
+        self.started.append(self)
+
+    def poll(self) -> Exit | None:
+        return self.exit
+
+    def signal(self, number: signal.Signals) -> None:
+        self.exit = Exit(128 + number, "ended", 1.0)
+
+    def kill(self) -> None:
+        raise AssertionError("it has ended")
+
+
+@pytest.fixture(autouse=True)
+def started(monkeypatch: pytest.MonkeyPatch) -> list[PaperProcess]:
+    monkeypatch.setattr(timeouts, "FIRST_BACKOFF", 0.0)
+    monkeypatch.setattr(runner, "LocalProcess", PaperProcess)
+    PaperProcess.started = []
+    return PaperProcess.started
+
+
+def test_a_run_that_fails_is_tried_once_more(started: list[PaperProcess]) -> None:
+    process = RunProcess(TASK)
+    for number in (1, 2):
+        assert process.poll() is None
+        assert len(started) == number
+        assert process.is_running
+        started[-1].exit = Exit(1, "ended with exit code 1", 1.0)
+        assert process.poll() is started[-1].exit
+    assert process.has_ended
+    assert process.poll() is None
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize("code", [0, REFUSED])
+def test_a_run_that_is_done_or_was_refused_is_not_started_again(started: list[PaperProcess], code: int) -> None:
+    process = RunProcess(TASK)
+    started[0].exit = Exit(code, "ended", 1.0)
+    assert process.poll() == (started[0].exit if code else None)
+    assert process.has_ended
+    process.poll()
+    assert len(started) == 1
+
+
+def test_a_run_that_is_stopped_is_not_started_again(started: list[PaperProcess]) -> None:
+    process = RunProcess(TASK)
+    process.terminate()
+    for _ in range(3):
+        process.poll()
+    assert not process.is_running
+    process.kill()
+    assert len(started) == 1
+
+
+def test_a_damaged_line_of_evaluations_does_not_end_an_experiment(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.evaluations.write_text(
+        '{"t": 20, "mean": 195.5, "games": 20}\n{"t": 10, "mean\n{"t": 10, "mean": 1, "games": 20}\n'
+    )
+    assert last_evaluation(run) == "evaluation mean 195.5 over 20 episodes"

@@ -1,0 +1,63 @@
+"""The command line: every module of a command is listed, and every example in its help can be typed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dpsr_apex import cli
+from dpsr_apex.cli import COMMANDS, parser
+from dpsr_apex.formatting import pasteable
+
+FOLDER = Path(cli.__file__).parent
+
+
+def module_of(name: str) -> cli.CommandModule:
+    module: cli.CommandModule = importlib.import_module(f"dpsr_apex.cli.{name}")
+    return module
+
+
+def examples(text: str) -> list[list[str]]:
+    """The words of every example, without the remark behind it."""
+    lines = re.findall(r"^  dpsr-apex (.+)$", text, re.MULTILINE)
+    return [shlex.split(re.split(r"\s{2,}", line)[0]) for line in lines]
+
+
+def test_every_module_with_a_summary_is_listed_as_a_command() -> None:
+    files = {path.stem for path in FOLDER.glob("*.py") if re.search(r"^SUMMARY = ", path.read_text(), re.MULTILINE)}
+    assert files == set(COMMANDS)
+    assert len(COMMANDS) == len(set(COMMANDS))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_of_a_command_can_be_typed(name: str) -> None:
+    found = examples(module_of(name).EXAMPLES)
+    assert found
+    for words in found:
+        given = parser().parse_args(words)
+        assert words[0] == name
+        assert given.run is module_of(name).run
+
+
+def test_the_examples_of_the_whole_command_can_be_typed() -> None:
+    found = examples(cli.EXAMPLES)
+    assert found
+    for words in found:
+        if "--help" not in words:
+            parser().parse_args(words)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_has_a_help_text(name: str) -> None:
+    (commands,) = (action for action in parser()._actions if action.choices)  # argparse has no public way to ask
+    assert isinstance(commands.choices, dict)
+    assert all(action.help for action in commands.choices[name]._actions)
+
+
+def test_a_command_that_is_printed_can_be_parsed() -> None:
+    words = shlex.split(pasteable("resume", Path("runs/with a blank"), "--steps", "5"))[1:]
+    assert parser().parse_args(words).run_dir == Path("runs/with a blank")
