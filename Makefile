@@ -1,17 +1,19 @@
-# Every target sets up what it needs in .venv by itself; all that must be there is Python >= 3.11, pip and make.
+# Every target installs what it needs into .venv. Requirements: Python >= 3.11, pip and make.
 
 PYTHON ?= python3
 ARGS ?= configs/breakout_short.toml
 SLOW ?= slow
 BENCHMARKS ?=
+WORKERS ?= 2
 
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 READY := .venv/.ready
 PEERS := benchmarks/peers/.venv-torch benchmarks/peers/.venv-reverb
 PEERS_READY := $(PEERS:%=%/.ready)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-slow lint bench docs clean
+.PHONY: help install train test test-unit test-slow lint bench graph docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,31 +23,40 @@ install: $(READY) ## Set up .venv with the pinned versions
 train: $(READY) ## Train on Breakout for a few minutes; ARGS="cartpole --actors 2" for another run
 	$(BIN)/dpsr-apex train $(ARGS)
 
-test: $(READY) ## Run the tests, without the slow ones
-	$(BIN)/pytest -m "not slow"
+test: $(READY) ## Run all tests except the slow ones; WORKERS=1 for one process
+	$(PYTEST) -m "not slow"
+
+test-unit: $(READY) ## Run the unit tests and the simulation
+	$(PYTEST) tests/simulation tests/unit -m "not slow"
 
 test-slow: $(READY) ## Run the tests that take minutes
-	$(BIN)/pytest -m "$(SLOW)"
+	$(PYTEST) -m "$(SLOW)"
 
-lint: $(READY) ## Check style, format and types
+lint: $(READY) ## Check style, format, types and words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python -m tools.check_words
 
-bench: $(READY) $(PEERS_READY) ## Measure beside peers, into runs/bench; BENCHMARKS="core memory" for some of it
+bench: $(READY) $(PEERS_READY) ## Run benchmarks against peers, into runs/bench; BENCHMARKS="core memory" for a subset
 	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-docs: $(READY) ## Write the pages that are generated, such as docs/configuration.md
-	$(BIN)/python -m docs.configuration
+graph: $(READY) ## Print the layers and the imports between packages
+	@$(BIN)/python -m tools.layers
 
-clean: ## Remove what make and the tools made; runs/ stays
+docs: $(READY) ## Write the generated pages, such as docs/configuration.md
+	$(BIN)/python -m docs.configuration
+	$(BIN)/python -m docs.methods
+	$(BIN)/python -m docs.metrics
+
+clean: ## Remove .venv and all caches; runs/ is kept
 	rm -rf .venv $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# pip of the outer Python installs into the environment, so that a Python without ensurepip will do.
+# The outer Python's pip installs into the environment, so that ensurepip is not needed.
 define make_venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Python >= 3.11 is needed, $(PYTHON) is older; try make PYTHON=python3.12" >&2; exit 1; }
+		{ echo "Python >= 3.11 is required, but $(PYTHON) is older; try make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv --without-pip $(1)
 	$(PYTHON) -m pip --python $(1)/bin/python install --quiet --disable-pip-version-check -r $(2)
 endef
