@@ -1,9 +1,9 @@
-"""Steps a second on one core: our environment beside gymnasium's and ale_py's own, and a whole solo run with learning.
+"""Steps per second on one core: our environment compared with gymnasium's and ale_py's, and a whole solo run.
 
-Ours takes a snapshot at every step and squeezes every frame, as an actor does; the peers do neither. All play at
-random, skip four frames, show 84x84 grey in stacks of four, begin with up to 30 no-ops and end with a life. ale_py's
-vector environment has one thread: with one game, as ours, and with as many as pay. Four frames of the emulator and
-nothing else are measured, too: nobody who plays with it can be faster.
+Ours takes a snapshot at every step and compresses every frame, as in an actor; the peers do neither. All play at
+random, skip four frames, return 84x84 grey frames in stacks of four, start with up to 30 no-ops, and end episodes on
+life loss. ale_py's vector environment uses one thread, with one environment like ours and with a number that maximizes
+its speed. Four emulator frames without anything else are also measured, as an upper bound.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from benchmarks.measure import Comparison, Elapsed, Report, Spread, interleave, 
 from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.atari import find_rom
 from dpsr_apex.envs.make import make_stacked
-from dpsr_apex.run.solo import Solo
+from dpsr_apex.solo.algorithm import Solo
 
 GAMES = ("Breakout", "Pong", "SpaceInvaders")
-STEPS = 1_000  # of one repetition
+STEPS = 1_000  # per repetition
 REPETITIONS = 5
-MANY = 32  # games of the larger vector environment; 64, 128, or a second thread gained nothing on Pong
+MANY = 32  # environments of the larger vector environment; 64, 128, or a second thread were not faster on Pong
 GOAL = 1.4
-SOLO_STEPS = 500  # of one repetition: 125 updates and one recycling round
-SOLO_REPETITIONS = 3  # nothing is compared with it
-SOLO_CAPACITY = 3_000  # transitions; filled before anything is timed
+SOLO_STEPS = 500  # per repetition: 125 updates and one recycling round
+SOLO_REPETITIONS = 3  # few, because it is not compared with a peer
+SOLO_CAPACITY = 3_000  # transitions; filled before timing starts
 
 SOLO_OVERRIDES = (
     "env.name=Breakout",
@@ -44,13 +44,13 @@ SOLO_OVERRIDES = (
 )
 
 GYMNASIUM = "gymnasium's AtariPreprocessing and FrameStackObservation"
-VECTOR_ONE = "ale_py's AtariVectorEnv, one game"
-VECTOR_MANY = f"ale_py's AtariVectorEnv, {MANY} games"
-EMULATOR = "the emulator's frames alone"
+VECTOR_ONE = "ale_py's AtariVectorEnv, 1 environment"
+VECTOR_MANY = f"ale_py's AtariVectorEnv, {MANY} environments"
+EMULATOR = "emulator frames only"
 
 
 def our_loop(game: str) -> Callable[[], Elapsed]:
-    """Our environment with a snapshot at every step."""
+    """Return a task that steps our environment with a snapshot at every step."""
     env = make_stacked(game)
     rng = np.random.default_rng(0)
 
@@ -68,15 +68,15 @@ def our_loop(game: str) -> Callable[[], Elapsed]:
 
 
 def gymnasium_loop(game: str) -> Callable[[], Elapsed]:
-    """Gymnasium's own wrappers, without snapshots."""
+    """Return a task that steps gymnasium's wrappers, without snapshots."""
     bare: gymnasium.Env[Any, Any] = gymnasium.make(f"ale_py:{game}NoFrameskip-v4", disable_env_checker=True)
     env = FrameStackObservation(AtariPreprocessing(bare, noop_max=30, terminal_on_life_loss=True), 4)
     rng = np.random.default_rng(0)
-    actions_of_game = env.action_space.n  # type: ignore[attr-defined]  # Discrete, which wrappers forget
+    action_count = env.action_space.n  # type: ignore[attr-defined]  # Discrete, but wrappers are typed as Space
     env.reset(seed=0)
 
     def play() -> Elapsed:
-        actions = rng.integers(actions_of_game, size=STEPS).tolist()
+        actions = rng.integers(action_count, size=STEPS).tolist()
         with timed() as timer:
             for action in actions:
                 _, _, terminal, truncated, _ = env.step(action)
@@ -87,28 +87,28 @@ def gymnasium_loop(game: str) -> Callable[[], Elapsed]:
     return play
 
 
-def vector_loop(game: str, games: int) -> Callable[[], Elapsed]:
-    """ale_py's own environment in one thread, without snapshots; a step is one game's."""
-    env = AtariVectorEnv(find_rom(game).stem, num_envs=games, num_threads=1, episodic_life=True)
+def vector_loop(game: str, environments: int) -> Callable[[], Elapsed]:
+    """Return a task that steps ale_py's vector environment in one thread, without snapshots."""
+    env = AtariVectorEnv(find_rom(game).stem, num_envs=environments, num_threads=1, episodic_life=True)
     rng = np.random.default_rng(0)
-    actions_of_game = env.single_action_space.n  # type: ignore[attr-defined]  # Discrete, which Space does not say
+    action_count = env.single_action_space.n  # type: ignore[attr-defined]  # Discrete, but typed as Space
     env.reset(seed=0)
 
     def play() -> Elapsed:
-        actions = rng.integers(actions_of_game, size=(STEPS // games, games))
+        actions = rng.integers(action_count, size=(STEPS // environments, environments))
         with timed() as timer:
-            for chosen in actions:
-                env.step(chosen)
+            for row in actions:
+                env.step(row)
         return timer.elapsed.per(actions.size)
 
     return play
 
 
 def emulator_loop(game: str) -> Callable[[], Elapsed]:
-    """Four frames a step, at which nobody looks."""
+    """Return a task that runs four emulator frames per step and reads no screen."""
     ale = ale_py.ALEInterface()
     ale.loadROM(find_rom(game))
-    start = ale.cloneState()  # re-entered when a game ends, since a reset takes many frames
+    start = ale.cloneState()  # restored at game over, because a reset takes many frames
     possible = ale.getMinimalActionSet()
     rng = np.random.default_rng(0)
 
@@ -125,87 +125,87 @@ def emulator_loop(game: str) -> Callable[[], Elapsed]:
     return play
 
 
-class Shares:
-    """CPU seconds by part of a program; a part that calls another does not count the other's."""
+class Profile:
+    """CPU seconds by part of a program; nested parts are not counted twice."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self._parts = ["the rest"]
+        self._parts = ["other"]
         self._since = time.process_time()
 
-    def watch(self, owner: object, method: str, part: str) -> None:
-        """From now on `owner.method` counts as `part`."""
+    def instrument(self, owner: object, method: str, part: str) -> None:
+        """Count calls of `owner.method` as `part` from now on."""
         inner = getattr(owner, method)
 
-        def watched(*args: Any) -> Any:
-            self._turn()
+        def instrumented(*args: Any) -> Any:
+            self._add_elapsed()
             self._parts.append(part)
             try:
                 return inner(*args)
             finally:
-                self._turn()
+                self._add_elapsed()
                 self._parts.pop()
 
-        setattr(owner, method, watched)
+        setattr(owner, method, instrumented)
 
     def restart(self) -> None:
-        """Forget what was counted so far."""
-        self._turn()
+        """Reset all counters."""
+        self._add_elapsed()
         self.seconds.clear()
 
-    def take(self) -> dict[str, float]:
-        """The share of each part since `restart`."""
-        self._turn()
+    def shares(self) -> dict[str, float]:
+        """Return the share of each part since `restart`."""
+        self._add_elapsed()
         total = sum(self.seconds.values())
         return {part: seconds / total for part, seconds in self.seconds.items()}
 
-    def _turn(self) -> None:
+    def _add_elapsed(self) -> None:
         now = time.process_time()
         self.seconds[self._parts[-1]] += now - self._since
         self._since = now
 
 
-def watch_solo(solo: Solo) -> Shares:
-    """Count the parts of a solo run."""
-    shares = Shares()
-    shares.watch(solo.learner, "learn", "update (inflating included)")
-    shares.watch(solo.agent, "act", "network chooses an action")
-    shares.watch(solo.actor, "recycle", "recycling")
+def profile_solo(solo: Solo) -> Profile:
+    """Instrument the parts of a solo run."""
+    profile = Profile()
+    profile.instrument(solo.learner, "learn", "update (including decompression)")
+    profile.instrument(solo.agent, "act", "action selection")
+    profile.instrument(solo.actor, "recycle", "recycling")
     for env in solo.actor.envs:
         for method in ("step", "snapshot", "reset"):
-            shares.watch(env, method, "environment")
-    for method in ("insert", "sample", "priorities", "recycled"):
-        shares.watch(solo.replay, method, "replay")
-    return shares
+            profile.instrument(env, method, "environment")
+    for method in ("insert", "sample", "update_priorities", "answer"):
+        profile.instrument(solo.replay, method, "replay")
+    return profile
 
 
 def measure_games(report: Report) -> None:
-    """Every game in all environments."""
+    """Measure every game in all environments."""
     rows = []
     for game in GAMES:
-        works = {
+        tasks = {
             "ours": our_loop(game),
             GYMNASIUM: gymnasium_loop(game),
             VECTOR_ONE: vector_loop(game, 1),
             VECTOR_MANY: vector_loop(game, MANY),
             EMULATOR: emulator_loop(game),
         }
-        times = interleave(works, REPETITIONS)
+        times = interleave(tasks, REPETITIONS)
         report.record(game, times, 1e6, "microseconds")
         compare(report, game, times)
-        rows.append([game, *(speed(taken).show(0) for taken in times.values())])
+        rows.append([game, *(speed(each).show(0) for each in times.values())])
     report.table("Environment steps per CPU second, random policy (quartiles)", ("game", *times), rows)
 
 
 def compare(report: Report, game: str, times: dict[str, list[Elapsed]]) -> None:
-    """Ours beside every peer; the goal is set by the fastest."""
+    """Compare ours with every peer; only the fastest peer has a goal."""
     peers = (GYMNASIUM, VECTOR_ONE, VECTOR_MANY)
     best = max(peers, key=lambda peer: speed(times[peer]).median)
     for peer in peers:
         report.compare(
             Comparison(
-                work=f"{game}: environment steps, a snapshot at every one and all frames squeezed included",
-                beside=f"{peer}, neither included",
+                work=f"{game}: environment steps, including a snapshot per step and frame compression",
+                baseline=f"{peer}, without snapshots and compression",
                 unit="steps per CPU second",
                 ours=speed(times["ours"]),
                 peer=speed(times[peer]),
@@ -216,38 +216,38 @@ def compare(report: Report, game: str, times: dict[str, list[Elapsed]]) -> None:
 
 
 def speed(times: list[Elapsed]) -> Spread:
-    """Steps per CPU second."""
+    """Return steps per CPU second."""
     return spread([1 / one.cpu for one in times])
 
 
 def measure_solo(report: Report) -> None:
-    """Solo with learning on, its replay full, beside gymnasium's bare loop."""
+    """Measure a solo run with a full replay and updates, and gymnasium's wrappers without training."""
     solo = Solo(load_config("breakout_short", base="released", overrides=SOLO_OVERRIDES))
     while solo.t < SOLO_CAPACITY:
         solo.step()
-    shares = watch_solo(solo)
-    counted: list[dict[str, float]] = []
+    profile = profile_solo(solo)
+    measured: list[dict[str, float]] = []
 
     def run() -> Elapsed:
         with timed() as timer:
-            shares.restart()
+            profile.restart()
             for _ in range(SOLO_STEPS):
                 solo.step()
-            counted.append(shares.take())
+            measured.append(profile.shares())
         return timer.elapsed.per(SOLO_STEPS)
 
     times = interleave({"solo": run, "gymnasium": gymnasium_loop("Breakout")}, SOLO_REPETITIONS)
     report.record("solo", times, 1e6, "microseconds")
-    speeds = {who: spread([1 / one.cpu for one in taken]).show(0) for who, taken in times.items()}
-    rows = [["solo, an update every 4 steps", speeds["solo"], ""]]
-    parts = {part for one in counted[1:] for part in one}
-    shared = {part: spread([100 * one.get(part, 0.0) for one in counted[1:]]) for part in parts}
-    for part, share in sorted(shared.items(), key=lambda item: -item[1].median):
+    speeds = {name: speed(each).show(0) for name, each in times.items()}
+    rows = [["solo, one update every 4 steps", speeds["solo"], ""]]
+    parts = {part for one in measured[1:] for part in one}
+    shares = {part: spread([100 * one.get(part, 0.0) for one in measured[1:]]) for part in parts}
+    for part, share in sorted(shares.items(), key=lambda item: -item[1].median):
         report.figures["solo"][f"share of {part}"] = share._asdict()
         rows.append([f"  {part}", "", share.show()])
-    rows.append(["gymnasium's wrappers alone, no learning", speeds["gymnasium"], ""])
+    rows.append(["gymnasium's wrappers, without training", speeds["gymnasium"], ""])
     columns = ("Breakout, one thread", "steps per CPU second", "share of CPU time, %")
-    report.table("A whole solo run: released base, batch 32, replay full", columns, rows)
+    report.table("A whole solo run: base `released`, batch 32, full replay", columns, rows)
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
-"""The learner's process, fed by the real replay over a socket, beside a plain PyTorch update from local arrays.
+"""The learner process with batches from the replay over a socket, compared with a plain PyTorch update.
 
-One torch thread each. Ours receives squeezed transitions, inflates them and gives priorities back, in a thread beside
-the one that updates; the peer has nothing of that to do: `peers/plain_dqn.py`. So a ratio of 1 says that the network
-between replay and learner, and the squeezing, cost nothing.
+One torch thread each. Ours receives compressed transitions, decompresses them and sends priorities, in a second thread
+beside the updates; the peer takes batches from local arrays and does none of this (`peers/plain_dqn.py`). A ratio of 1
+means that communication and compression cost nothing.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from benchmarks.measure import Comparison, Report, cpu_of, parse_options, spread
 from benchmarks.peers import TORCH, Peer
 from benchmarks.whole_system import stats_of
 from dpsr_apex.config_files import load_config
+from dpsr_apex.processes.control import address_of
 from dpsr_apex.processes.link import ask
-from dpsr_apex.processes.onlooker import address_of
-from dpsr_apex.run.run_directory import RunDirectory, write_config
+from dpsr_apex.record.run_directory import RunDirectory, write_config
 from dpsr_apex.wire.messages import SetRate
 
-CAPACITY = 4_000  # transitions; filled by a real actor before anything is timed
+CAPACITY = 4_000  # transitions; filled by a real actor before timing starts
 REPETITIONS = 5
-SECONDS = 8.0  # of one repetition
+SECONDS = 8.0  # per repetition
 GOAL = 1.0
-FREE, NEVER = 0, 1_000_000_000  # transitions per update: the learner runs as fast as it can, or not at all
+UNLIMITED, PAUSED = 0, 1_000_000_000  # transitions per update: the learner runs as fast as it can, or not at all
 
 OVERRIDES = (
     f"replay.capacity={CAPACITY}",
     f"learner.learning_starts={CAPACITY}",
-    f"learner.steps_per_update={NEVER}",
+    f"learner.steps_per_update={PAUSED}",
     "learner.device=cpu",
     "actor.exploration=1.0",
     "run.total_steps=10000000",
@@ -43,7 +43,7 @@ OVERRIDES = (
 
 @contextmanager
 def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of ours, while inside."""
+    """Run a `dpsr-apex` command inside the block."""
     started = subprocess.Popen([sys.executable, "-m", "dpsr_apex.cli", *arguments], stderr=subprocess.DEVNULL)
     try:
         yield started
@@ -54,7 +54,7 @@ def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def learning() -> Iterator[tuple[RunDirectory, int]]:
-    """A full replay and a learner beside it, while inside: the run, and the learner's process id."""
+    """Run a full replay and a learner inside the block; yield the run and the learner's process id."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         run = RunDirectory.create(Path(folder) / "run")
         write_config(load_config("breakout_short", overrides=OVERRIDES), run)
@@ -65,7 +65,7 @@ def learning() -> Iterator[tuple[RunDirectory, int]]:
         connect = ("--connect", address_of(run).endpoint.removeprefix("tcp://"))
         learner = stack.enter_context(process("learner", *connect, "--threads", "1"))
         with process("actor", *connect) as actor:
-            while stats_of(run)["t"] < CAPACITY:
+            while stats_of(run).t < CAPACITY:
                 assert actor.poll() is None, "the actor has ended"
                 assert learner.poll() is None, "the learner has ended"
                 time.sleep(0.5)
@@ -77,14 +77,14 @@ def set_rate(run: RunDirectory, steps_per_update: int) -> None:
 
 
 def measure_ours(run: RunDirectory, learner: int) -> tuple[float, float]:
-    """Updates a second, and CPU seconds of one, in one repetition; outside of it the learner waits."""
-    set_rate(run, FREE)
-    time.sleep(0.5)  # until it has its batches ahead
-    before, cpu, began = stats_of(run)["rate"]["batches"], cpu_of(learner), time.perf_counter()
+    """Return updates per second and CPU seconds per update in one repetition; afterwards the learner is paused."""
+    set_rate(run, UNLIMITED)
+    time.sleep(0.5)  # until batches are prefetched
+    before, cpu, started = stats_of(run).rate.batches, cpu_of(learner), time.perf_counter()
     time.sleep(SECONDS)
-    after, cpu, seconds = stats_of(run)["rate"]["batches"], cpu_of(learner) - cpu, time.perf_counter() - began
-    set_rate(run, NEVER)
-    time.sleep(0.5)  # until it has used them up
+    after, cpu, seconds = stats_of(run).rate.batches, cpu_of(learner) - cpu, time.perf_counter() - started
+    set_rate(run, PAUSED)
+    time.sleep(0.5)  # until prefetched batches are used up
     return (after - before) / seconds, cpu / (after - before)
 
 
@@ -96,18 +96,18 @@ def main() -> int:
         repetitions = [(measure_ours(run, learner), peer.ask(SECONDS)) for _ in range(REPETITIONS)]
     peer.close()
     speeds = [(ours[0], theirs[0]) for ours, theirs in repetitions]
-    report.figures["CPU seconds an update"] = {
+    report.figures["CPU seconds per update"] = {
         "ours, both threads": spread([ours[1] for ours, _ in repetitions])._asdict(),
         "plain": spread([theirs[1] for _, theirs in repetitions])._asdict(),
     }
     report.compare(
         Comparison(
-            work="learner's updates, batch 32, one torch thread, fed by the real replay over a socket",
-            beside="the same update in plain PyTorch from local numpy arrays",
+            work="learner updates, batch 32, one torch thread, batches from the replay over a socket",
+            baseline="plain PyTorch update, batches from local numpy arrays",
             unit="updates/s",
-            ours=spread([own for own, _ in speeds]),
-            peer=spread([other for _, other in speeds]),
-            ratio=spread([own / other for own, other in speeds]),
+            ours=spread([ours for ours, _ in speeds]),
+            peer=spread([theirs for _, theirs in speeds]),
+            ratio=spread([ours / theirs for ours, theirs in speeds]),
             goal=GOAL,
         )
     )

@@ -1,8 +1,8 @@
-"""What all benchmarks share: two clocks, medians with their spread, goals, tables and JSON.
+"""Shared code of the benchmarks: CPU and wall clocks, medians with quartiles, goals, tables and JSON.
 
-Whatever is compared is interleaved in one run (ours, peer, ours, peer ...), so that a machine that is busy for a while
-slows both. Ratios are taken repetition by repetition. CPU time decides, because other work on the machine adds to wall
-time but not to it; wall time is written to the JSON file beside it.
+Compared tasks are interleaved in one run (ours, peer, ours, peer ...), so that a temporarily busy machine slows both.
+Ratios are computed per repetition. CPU time is compared, because other work on the machine adds to wall time but not to
+CPU time; wall time is also written to the JSON file.
 """
 
 from __future__ import annotations
@@ -26,30 +26,34 @@ from rich.table import Table
 
 REPETITIONS = 9
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-APEX_ACTORS, APEX_IN, APEX_OUT = 360, 12_500, 19  # Ape-X as published: transitions in, batches of 512 out, per second
+APEX_ACTORS, APEX_IN, APEX_OUT = (
+    360,
+    12_500,
+    19,
+)  # Ape-X's published load: actors, transitions and batches of 512 per second
 PACKAGES = ("numpy", "numba", "torch", "gymnasium", "ale-py", "opencv-python-headless", "lz4")
 
 
 class Elapsed(NamedTuple):
-    """Seconds that some work took."""
+    """CPU and wall time in seconds."""
 
     cpu: float
     wall: float
 
     def per(self, count: int) -> Elapsed:
-        """The same for one of `count` equal pieces of work."""
+        """Return the time of one of `count` equal operations."""
         return Elapsed(self.cpu / count, self.wall / count)
 
 
 class Timer:
-    """Holds the `elapsed` time once its block has been left."""
+    """Has the `elapsed` time after its block has ended."""
 
     elapsed = Elapsed(0.0, 0.0)
 
 
 @contextmanager
 def timed() -> Iterator[Timer]:
-    """Time a block; the garbage collector runs before it, not in it."""
+    """Time a block; the garbage collector runs before it and is disabled inside."""
     timer = Timer()
     gc.collect()
     gc.disable()
@@ -62,17 +66,17 @@ def timed() -> Iterator[Timer]:
 
 
 def cpu_of(pid: int) -> float:
-    """CPU seconds of another process so far."""
+    """Return the CPU seconds that another process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
-def interleave(works: Mapping[str, Callable[[], Elapsed]], repetitions: int = REPETITIONS) -> dict[str, list[Elapsed]]:
-    """Every work once, then every work again ...; a first round, in which caches fill, is thrown away."""
-    for work in works.values():
-        work()
-    rounds = [{name: work() for name, work in works.items()} for _ in range(repetitions)]
-    return {name: [done[name] for done in rounds] for name in works}
+def interleave(tasks: Mapping[str, Callable[[], Elapsed]], repetitions: int = REPETITIONS) -> dict[str, list[Elapsed]]:
+    """Run all tasks in turn, `repetitions` times, and return their times; a first warm-up round is discarded."""
+    for task in tasks.values():
+        task()
+    rounds = [{name: task() for name, task in tasks.items()} for _ in range(repetitions)]
+    return {name: [times[name] for times in rounds] for name in tasks}
 
 
 class Spread(NamedTuple):
@@ -83,42 +87,43 @@ class Spread(NamedTuple):
     high: float
 
     def show(self, digits: int | None = None) -> str:
-        """The median, and behind it the interquartile range, if there is one; large numbers need no digits."""
+        """Format the median and, if it is not a single value, the quartiles; by default one decimal below 1,000."""
         digits = int(self.median < 1_000) if digits is None else digits
-        middle, low, high = (f"{value:,.{digits}f}" for value in self)
-        return middle if self.low == self.high else f"{middle} ({low} – {high})"
+        median, low, high = (f"{value:,.{digits}f}" for value in self)
+        return median if self.low == self.high else f"{median} ({low} – {high})"
 
 
 def spread(values: Sequence[float]) -> Spread:
+    """Compute median and quartiles."""
     low, median, high = np.percentile(values, (25, 50, 75)).tolist()
     return Spread(median, low, high)
 
 
 def ratio(ours: Sequence[Elapsed], peer: Sequence[Elapsed]) -> Spread:
-    """How many times faster ours is, in CPU time."""
+    """Return our speed-up over the peer in CPU time."""
     return spread([theirs.cpu / own.cpu for own, theirs in zip(ours, peer, strict=True)])
 
 
 class Comparison(NamedTuple):
-    """One work, done by us and by a peer in the same run: a line of the table that `make bench` makes."""
+    """One task, measured for us and for a peer in the same run: a row of the table of `make bench`."""
 
     work: str
-    beside: str  # the peer; for work that it cannot do, the nearest thing that can be built from it
-    unit: str  # of the two figures
+    baseline: str  # the peer; if it has no such operation, the nearest one that can be built from it
+    unit: str  # of `ours` and `peer`
     ours: Spread
     peer: Spread
-    ratio: Spread  # how many times better ours is
-    goal: float | None  # the least ratio wanted; None where only the best of several peers counts
+    ratio: Spread  # our speed-up, or how many times smaller ours is
+    goal: float | None  # the minimum ratio; None if only the best of several peers has a goal
 
     @property
     def reached(self) -> bool:
-        """Whether there is no goal, or the median of the ratio has it."""
+        """Whether there is no goal, or the median ratio reaches it."""
         return self.goal is None or self.ratio.median >= self.goal
 
 
 @dataclass
 class Report:
-    """The figures of one benchmark: tables for a reader, and the same as plain values for a program."""
+    """The results of one benchmark: tables for people, and the same numbers as plain values for programs."""
 
     name: str
     figures: dict[str, Any] = field(default_factory=dict)
@@ -126,26 +131,26 @@ class Report:
     load_at_start: tuple[float, ...] = field(default_factory=os.getloadavg)
 
     def record(self, work: str, times: Mapping[str, Sequence[Elapsed]], scale: float, unit: str) -> None:
-        """Keep CPU and wall times (seconds times `scale`, which is `unit`) of a work, by who did it."""
+        """Store the CPU and wall times of a task by implementation, in seconds times `scale` (the `unit`)."""
         self.figures[work] = {"unit": unit} | {
-            who: {clock: spread([getattr(one, clock) * scale for one in done])._asdict() for clock in Elapsed._fields}
-            for who, done in times.items()
+            name: {clock: spread([getattr(one, clock) * scale for one in many])._asdict() for clock in Elapsed._fields}
+            for name, many in times.items()
         }
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print one table; the first column is words, the others are figures."""
+        """Print one table; the first column is text, the others are numbers."""
         print_table(title, columns, rows)
 
     def compare(self, comparison: Comparison) -> None:
-        """Add a line to the table of all benchmarks, and print it."""
+        """Add a row to the table of all benchmarks, and print it."""
         self.comparisons.append(comparison)
-        verdict = "" if comparison.goal is None else f"; goal {comparison.goal:g}: {_verdict(comparison)}"
-        print(f"{comparison.work}, beside {comparison.beside}: {comparison.ratio.show(2)} times{verdict}")
+        verdict = "" if comparison.goal is None else f" (goal {comparison.goal:g}: {_verdict(comparison)})"
+        print(f"{comparison.work}, vs {comparison.baseline}: speed-up {comparison.ratio.show(2)}{verdict}")
 
     def finish(self, path: Path | None) -> int:
-        """Describe the machine, and write the figures to `path` if there is one.
+        """Describe the machine, and write the results to `path` if there is one.
 
-        The exit code that is returned is 0 whether goals were reached or not: the table tells that.
+        Return the exit code, which is 0 even if goals were missed; the table shows that.
         """
         machine = describe_machine() | {"load_at_start": self.load_at_start[0], "load_at_end": os.getloadavg()[0]}
         print(*(f"{key}: {value}" for key, value in machine.items()), sep="; ")
@@ -157,27 +162,27 @@ class Report:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """To the terminal; the first column is words, the others are figures."""
+    """Print a table to the terminal; the first column is text, the others are numbers."""
     table = Table(title=title, title_justify="left")
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left")
     for row in rows:
         table.add_row(*row)
-    # A pipe has no width of its own, and figures must not be cut.
+    # A pipe has no width, and numbers must not be truncated.
     console = Console()
     (console if console.is_terminal else Console(width=160)).print(table)
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same for a document."""
+    """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(line)} |" for line in (columns, ["---"] * len(columns), *rows))
 
 
 def show_table(comparisons: Sequence[Comparison]) -> None:
-    """All comparisons for a reader at a terminal."""
+    """Print all comparisons to the terminal."""
     rows = [
         [
-            f"{line.work}\n  beside {line.beside}",
+            f"{line.work}\n  vs {line.baseline}",
             f"{line.ours.show()}\n{line.peer.show()}",
             line.unit,
             line.ratio.show(2),
@@ -185,24 +190,22 @@ def show_table(comparisons: Sequence[Comparison]) -> None:
         ]
         for line in comparisons
     ]
-    print_table(
-        "Ours beside what a user would pick instead", ("work", "ours, peer", "unit", "times better", "goal"), rows
-    )
+    print_table("Compared with alternatives", ("task", "ours, theirs", "unit", "speed-up", "goal"), rows)
 
 
 def plain_values(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as plain values, spreads included."""
+    """Convert a comparison to plain values for JSON."""
     return {
         name: value._asdict() if isinstance(value, Spread) else value for name, value in comparison._asdict().items()
     }
 
 
-def comparison_from(plain: Mapping[str, Any]) -> Comparison:
-    """What `plain_values` was given."""
-    values: dict[str, Any] = {
-        name: Spread(**value) if isinstance(value, dict) else value for name, value in plain.items()
+def comparison_from(values: Mapping[str, Any]) -> Comparison:
+    """Invert `plain_values`."""
+    fields: dict[str, Any] = {
+        name: Spread(**value) if isinstance(value, dict) else value for name, value in values.items()
     }
-    return Comparison(**values)
+    return Comparison(**fields)
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -210,7 +213,7 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Describe the machine and the package versions that the results depend on."""
     info = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
     return {
@@ -223,15 +226,15 @@ def describe_machine() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Options:
-    """What every benchmark can be told."""
+    """Command-line options of every benchmark."""
 
-    json: Path | None
-    plots: Path | None  # a folder
+    json: Path | None  # output file
+    plots: Path | None  # output folder
 
 
 def parse_options(description: str | None) -> Options:
-    """From the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the plots there, if this one has any")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the plots, if there are any, to this folder")
     return Options(**vars(parser.parse_args()))

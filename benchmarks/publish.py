@@ -1,8 +1,8 @@
-"""The figures of a `make bench` in the documents: `python -m benchmarks.publish` after a run on a quiet machine.
+"""Publish results of `make bench` in the documents: run `python -m benchmarks.publish` after a run on an idle machine.
 
-Results and plots are copied to `docs/bench/`, and what README.md, docs/performance.md and docs/scaling.md hold between
-two markers is written anew from them and from `docs/scaling/`. With `docs/bench` itself as the folder, the documents
-alone are written. Nobody writes a figure there by hand; a test compares.
+Results and plots are copied to `docs/bench/`. The marked parts of README.md, docs/performance.md and docs/scaling.md
+are regenerated from them and from `docs/scaling/`. With `docs/bench` itself as the folder, only the documents are
+written. Numbers in marked parts are never edited by hand; a test compares them.
 """
 
 from __future__ import annotations
@@ -25,59 +25,59 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs"
 
 
 def comparisons_of(results: Mapping[str, Any]) -> list[Comparison]:
-    """All lines of all benchmarks."""
+    """Return the comparisons of all benchmarks."""
     return [comparison_from(line) for found in results["benchmarks"].values() for line in found["comparisons"]]
 
 
 def full_table(comparisons: Sequence[Comparison]) -> str:
-    """Every comparison, with quartiles, in Markdown."""
+    """Return every comparison, with quartiles, in Markdown."""
     rows = []
     for line in comparisons:
         goal = "" if line.goal is None else f"{line.goal:g}: {'reached' if line.reached else '**missed**'}"
-        rows.append((line.work, line.beside, line.unit, line.ours.show(), line.peer.show(), line.ratio.show(2), goal))
-    return markdown_table(("work", "beside", "unit", "ours", "peer", "times better", "goal"), rows)
+        rows.append((line.work, line.baseline, line.unit, line.ours.show(), line.peer.show(), line.ratio.show(2), goal))
+    return markdown_table(("task", "baseline", "unit", "ours", "theirs", "speed-up", "goal"), rows)
 
 
 def headline(comparisons: Sequence[Comparison]) -> str:
-    """What has a goal, beside the strongest peer at that work, and every goal that was missed; in Markdown."""
+    """Return every task that has a goal with its strongest baseline, and the missed goals, in Markdown."""
     works: dict[str, list[Comparison]] = {}
     for line in comparisons:
         if line.goal is not None:
             works.setdefault(line.work, []).append(line)
     strongest = {work: min(lines, key=lambda line: line.ratio.median) for work, lines in works.items()}
-    rows = [(work, line.beside, line.ratio.show(2)) for work, line in strongest.items()]
-    table = markdown_table(("work", "beside the strongest", "times better"), rows)
+    rows = [(work, line.baseline, line.ratio.show(2)) for work, line in strongest.items()]
+    table = markdown_table(("task", "strongest baseline", "speed-up"), rows)
     missed = [
-        f"- {line.work}, beside {line.beside}: {line.ratio.median:.2f} where {line.goal:g} was wanted"
+        f"- {line.work}, vs {line.baseline}: {line.ratio.median:.2f} (goal {line.goal:g})"
         for line in comparisons
         if not line.reached
     ]
-    return "\n".join([table, "", "Goals that were missed:", "", *missed]) if missed else table
+    return "\n".join([table, "", "Missed goals:", "", *missed]) if missed else table
 
 
 def machine(results: Mapping[str, Any]) -> str:
-    """What the figures depend on, in one sentence."""
+    """Describe the machine and the versions in one sentence."""
     facts = dict(results["machine"])
     cpu, cores = facts.pop("cpu"), facts.pop("cores")
     versions = ", ".join(f"{name} {version}" for name, version in facts.items() if name != "system")
     minutes = sum(found["minutes"] for found in results["benchmarks"].values())
-    return f"{cpu}, {cores} cores, {facts['system']}; {versions}. It took {minutes:.0f} minutes."
+    return f"{cpu}, {cores} cores, {facts['system']}; {versions}. Duration: {minutes:.0f} minutes."
 
 
 def fill_in(document: str, results: Mapping[str, Any]) -> str:
-    """The document with each marked part written anew; a ValueError if it has none."""
+    """Return the document with each marked part regenerated; raise ValueError if it has none."""
     comparisons = comparisons_of(results)
     parts = {"table": full_table(comparisons), "headline": headline(comparisons), "machine": machine(results)}
     parts |= scaling.parts(results)
 
-    def anew(found: re.Match[str]) -> str:
-        name = found["name"]
+    def regenerate(match: re.Match[str]) -> str:
+        name = match["name"]
         return f"<!-- bench: {name} -->\n{parts[name]}\n<!-- end of bench -->"
 
     marked = r"<!-- bench: (?P<name>\w+) -->\n.*?<!-- end of bench -->"
-    filled, count = re.subn(marked, anew, document, flags=re.DOTALL)
+    filled, count = re.subn(marked, regenerate, document, flags=re.DOTALL)
     if not count:
-        raise ValueError("the document has no part that is marked for figures")
+        raise ValueError("the document has no part marked with <!-- bench: NAME -->")
     return filled
 
 
@@ -89,7 +89,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     if missing := sorted(set(BENCHMARKS) - results["benchmarks"].keys()):
-        parser.error(f"the results have nothing of {', '.join(missing)}: run make bench")
+        parser.error(f"results are missing for {', '.join(missing)}: run make bench")
     PUBLISHED.mkdir(exist_ok=True)
     for path in (folder / "results.json", *folder.glob("*.png")):
         if folder.resolve() != PUBLISHED:

@@ -1,20 +1,19 @@
-"""The replay's process over real sockets beside Reverb's, under Ape-X's load, and under ever more actors.
+"""The replay process over real sockets: compared with Reverb, under Ape-X's load, and with more and more actors.
 
-Both servers run in a process of their own; a process of a writer and one of a reader drive them, with the same recorded
-frames of Breakout, N = 50,000 and full. Reverb is used as its documentation advises (`peers/reverb_traffic.py`), with
-the fastest of the settings that were tried. Both writers begin with pixels and squeeze every frame. Reverb gives
-batches as arrays, ours gives squeezed bytes, which the real learner inflates: so rates of batches are compared
-including that inflation, in the reader's process. Neither reader gives priorities back there. Ours does more: every
-insertion draws 256 candidates by priority and replaces the oldest of them, and every transition brings a snapshot of
-its game along (taken before), where Reverb drops the oldest of all.
+Both servers run in their own process, with one writer process and one reader process, the same recorded frames of
+Breakout, and a full replay of N = 50,000. Reverb is used as its documentation recommends (`peers/reverb_traffic.py`),
+with the fastest of the settings that were tried. Both writers start from pixels and compress every frame. Reverb
+returns batches as arrays, ours returns compressed bytes that the learner decompresses; so batch rates include
+decompression in the reader's process. Neither reader sends priorities. OurReplay does more work: every insertion
+samples 256 candidates by priority and replaces the oldest of them, and every transition includes a snapshot (taken
+beforehand), while Reverb removes the oldest item.
 
-Under Ape-X's load priorities are given back, and the ratio of transitions to batches is the published one. What the
-replay carries "per core" is by the CPU time of its process, all its threads included: the clients take the other core.
+Under Ape-X's load the reader also sends priorities, and the ratio of transitions to batches is the published one. Rates
+"on one core" are per CPU second of the replay process, all its threads included; the clients use the other core.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -35,19 +34,20 @@ from benchmarks.peers import REVERB, Peer
 from benchmarks.replay_clients import Clients, save_chunks
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
+from dpsr_apex.processes.control import address_of
 from dpsr_apex.processes.link import ask, ask_terms
-from dpsr_apex.processes.onlooker import address_of
+from dpsr_apex.processes.statistics import ask_stats
+from dpsr_apex.record.run_directory import RunDirectory, write_config
 from dpsr_apex.replay.transitions import Transitions, concatenate
 from dpsr_apex.roles.actor import Actor
 from dpsr_apex.roles.build import build_agent, build_env
-from dpsr_apex.run.run_directory import RunDirectory, write_config
 from dpsr_apex.wire.codec import encode
-from dpsr_apex.wire.messages import Chunk, SetRate, Stats, StatsRequest
+from dpsr_apex.wire.messages import Chunk, SetRate, StatsRequest
 
 CAPACITY, LARGE_CAPACITY = 50_000, 1_000_000
 BATCH, LARGE_BATCH = 32, 512
-CHUNKS = 40  # recorded, and sent again and again
-SECONDS = 2.0  # of one work in one repetition
+CHUNKS = 40  # recorded, and sent repeatedly
+SECONDS = 2.0  # per task and repetition
 LOAD_SECONDS = 3.0
 REPETITIONS = 5
 ACTORS = (1, 4, 16, 64, 200, 400)
@@ -55,34 +55,34 @@ ACTOR_REPETITIONS = 3
 REVERB_CHUNK, REVERB_IN_FLIGHT = 5, 64  # faster than chunks of 1 or 20, and than 32 or 512 samples in flight
 
 Rates = dict[str, float]
-"""Per second, by the name of the work."""
+"""Per second, by the name of the task."""
 
 
 class Recorded(NamedTuple):
-    """The same steps in both forms."""
+    """Recorded steps in the formats of both systems."""
 
     chunks: list[Chunk]
     arrays: dict[str, NDArray[Any]]  # frames, actions, rewards, ends, priorities
 
 
 def record(config: Config) -> Recorded:
-    """Real transitions of Breakout, played at random; |TD errors| are made up, so that priorities are spread."""
+    """Record transitions of random play in Breakout, with synthetic lognormal |TD errors|."""
     env = build_env(config, seed=0, training=True)
     actor = Actor(config, build_agent(config, env, seed=0), [env], None, np.random.default_rng(0))
     size = config.system.chunk
     rows: deque[Transitions] = deque()
     while len(rows) < CHUNKS * size:
-        if insert := actor.step():
-            rows.append(insert.transitions)
+        if collected := actor.step():
+            rows.append(collected.transitions)
     played = concatenate(rows)
     errors = np.random.default_rng(0).lognormal(-3.0, 2.0, len(played))
-    nothing = np.zeros(0)
+    empty = np.zeros(0)
     chunks = [
-        Chunk(0, played.rows(i, i + size), errors[i : i + size], nothing, nothing.astype(np.int64))
+        Chunk(0, played.rows(i, i + size), errors[i : i + size], empty, empty.astype(np.int64))
         for i in range(0, len(played), size)
     ]
     arrays = {
-        "frames": env.codec.inflate_stacks([stack[-1:] for stack in played.s_t])[:, 0],
+        "frames": env.codec.decompress_stacks([stack[-1:] for stack in played.s_t])[:, 0],
         "actions": played.a_tm1,
         "rewards": played.r_t,
         "ends": played.terminal,
@@ -91,8 +91,8 @@ def record(config: Config) -> Recorded:
     return Recorded(chunks, arrays)
 
 
-class Reading(NamedTuple):
-    """How far the replay's process is."""
+class Counters(NamedTuple):
+    """Clocks and counters of the replay process at one time."""
 
     wall: float
     cpu: float
@@ -101,19 +101,19 @@ class Reading(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What the replay carried per second, of wall time or of its CPU time."""
+    """The replay's throughput per second of wall time or of its CPU time."""
 
     transitions: float
     batches: float
 
     @property
-    def times_apex(self) -> float:
-        """How many times Ape-X's published load it is."""
+    def apex_multiple(self) -> float:
+        """The load as a multiple of Ape-X's published load."""
         return min(self.transitions / APEX_IN, self.batches / APEX_OUT)
 
 
-class Ours:
-    """The real replay process with a reader; writers come and go."""
+class OurReplay:
+    """The real replay process with a reader; writers can be added and removed."""
 
     def __init__(self, config: Config, run: RunDirectory, pid: int, chunks: Path) -> None:
         self._address = address_of(run)
@@ -125,34 +125,32 @@ class Ours:
             "reader", self._address.endpoint, self._run_id, config.learner.batch_size, config.system.prefetch
         )
 
-    def writers(self, count: int, kind: str = "recording") -> Clients:
-        """So many more actors; of kind "playing" they squeeze and encode everything anew."""
+    def writers(self, count: int, encoding: str = "recorded") -> Clients:
+        """Start `count` actors; with encoding "live" they compress and encode every chunk."""
         window = self._config.system.window
-        return Clients("writers", self._address.endpoint, self._run_id, count, window, kind, self._chunks)
+        return Clients("writers", self._address.endpoint, self._run_id, count, window, encoding, self._chunks)
 
     def set_rate(self, steps_per_update: int) -> None:
-        """So many transitions per batch from now on; 0: as it comes."""
+        """Set the number of transitions per batch; 0: no limit."""
         ask(self._address, SetRate(steps_per_update), 10.0)
 
-    def read(self, seconds: float, inflates: bool = False, answers: bool = False) -> float:
-        """Batches per second."""
-        return per_second(self._reader.ask(seconds, inflates, answers))
+    def read(self, seconds: float, decompresses: bool = False, answers: bool = False) -> float:
+        """Read batches for `seconds` and return batches per second."""
+        return per_second(self._reader.ask(seconds, decompresses, answers))
 
-    def reading(self) -> Reading:
-        """How far it is now."""
+    def counters(self) -> Counters:
+        """Return the current counters."""
         cpu = cpu_of(self._pid)
-        answer = ask(self._address, StatsRequest(), 10.0)
-        assert isinstance(answer, Stats)
-        facts = json.loads(answer.facts)
-        return Reading(time.perf_counter(), cpu, facts["t"], facts["rate"]["batches"])
+        stats = ask_stats(self._address, StatsRequest(), 10.0)
+        return Counters(time.perf_counter(), cpu, stats.t, stats.rate.batches)
 
     def close(self) -> None:
-        """Let the reader leave."""
+        """Stop the reader."""
         self._reader.close()
 
 
-class Theirs:
-    """Reverb with a writer and a reader."""
+class ReverbReplay:
+    """A Reverb server with a writer and a reader."""
 
     def __init__(self, recorded: Recorded, folder: Path) -> None:
         file = folder / "recorded.npz"
@@ -164,11 +162,11 @@ class Theirs:
         self._reader = Peer(REVERB, script, "reader", port, BATCH, REVERB_IN_FLIGHT)
 
     def write(self, seconds: float) -> float:
-        """Transitions per second."""
+        """Write for `seconds` and return transitions per second."""
         return per_second(self.writer.ask(f"seconds {seconds}"))
 
     def read(self, seconds: float) -> float:
-        """Batches per second."""
+        """Read for `seconds` and return batches per second."""
         return per_second(self._reader.ask(f"seconds {seconds}"))
 
     def close(self) -> None:
@@ -177,16 +175,16 @@ class Theirs:
             peer.close()
 
 
-def per_second(done: Sequence[float]) -> float:
-    """Of how much was done, and in how many seconds."""
-    return done[0] / done[1]
+def per_second(count_and_seconds: Sequence[float]) -> float:
+    """Return a rate from a count and a time in seconds."""
+    return count_and_seconds[0] / count_and_seconds[1]
 
 
-def at_once(write: Callable[[], float], read: Callable[[], float]) -> tuple[float, float]:
-    """Both at the same time."""
+def concurrently(write: Callable[[], float], read: Callable[[], float]) -> tuple[float, float]:
+    """Run both functions at the same time and return their results."""
     with ThreadPoolExecutor() as threads:
-        written, was_read = threads.submit(write), threads.submit(read)
-        return written.result(), was_read.result()
+        written, read_back = threads.submit(write), threads.submit(read)
+        return written.result(), read_back.result()
 
 
 def configure(capacity: int, batch_size: int) -> Config:
@@ -200,8 +198,8 @@ def configure(capacity: int, batch_size: int) -> Config:
 
 
 @contextmanager
-def serving(config: Config, recorded: Recorded) -> Iterator[Ours]:
-    """The real replay process, while inside."""
+def serving(config: Config, recorded: Recorded) -> Iterator[OurReplay]:
+    """Run the real replay process inside the block."""
     with tempfile.TemporaryDirectory() as folder:
         run = RunDirectory.create(Path(folder) / "run")
         write_config(config, run)
@@ -214,128 +212,130 @@ def serving(config: Config, recorded: Recorded) -> Iterator[Ours]:
                 while not run.connection.exists():
                     assert process.poll() is None, (run.logs / "replay.log").read_text()
                     time.sleep(0.05)
-                with closing(Ours(config, run, process.pid, chunks)) as ours:
+                with closing(OurReplay(config, run, process.pid, chunks)) as ours:
                     yield ours
             finally:
                 process.kill()
                 process.wait()
 
 
-# Beside Reverb.
+# Compared with Reverb.
 
-LINES: dict[str, tuple[str, str, float | None]] = {  # what is measured, its unit, the goal
-    "in": ("transitions into the replay over sockets", "transitions/s", 4.0),
-    "out": ("batches of 32 out of the replay over sockets, as arrays", "batches/s", 4.0),
-    "squeezed": ("batches of 32 out of the replay, ours still squeezed", "batches/s", None),
-    "both, in": ("both at once: transitions in", "transitions/s", 4.0),
-    "both, out": ("both at once: batches of 32 out, as arrays", "batches/s", 4.0),
+TASKS: dict[str, tuple[str, str, float | None]] = {  # description, unit, goal
+    "in": ("insert transitions over sockets", "transitions/s", 4.0),
+    "out": ("sample batches of 32 over sockets, as arrays", "batches/s", 4.0),
+    "compressed": ("sample batches of 32 over sockets, ours compressed", "batches/s", None),
+    "both, in": ("insert and sample concurrently: transitions", "transitions/s", 4.0),
+    "both, out": ("insert and sample concurrently: batches of 32, as arrays", "batches/s", 4.0),
 }
 
 
-def measure_ours(ours: Ours, writer: Clients) -> Rates:
-    """One repetition of every work."""
+def measure_ours(ours: OurReplay, writer: Clients) -> Rates:
+    """Run one repetition of every task on our replay."""
     written = per_second(writer.ask(SECONDS))
-    arrays = ours.read(SECONDS, inflates=True)
-    squeezed = ours.read(SECONDS)
-    both = at_once(lambda: per_second(writer.ask(SECONDS)), lambda: ours.read(SECONDS, inflates=True))
-    return {"in": written, "out": arrays, "squeezed": squeezed, "both, in": both[0], "both, out": both[1]}
+    arrays = ours.read(SECONDS, decompresses=True)
+    compressed = ours.read(SECONDS)
+    both = concurrently(lambda: per_second(writer.ask(SECONDS)), lambda: ours.read(SECONDS, decompresses=True))
+    return {"in": written, "out": arrays, "compressed": compressed, "both, in": both[0], "both, out": both[1]}
 
 
-def measure_theirs(theirs: Theirs) -> Rates:
-    """The same of Reverb, which gives nothing but arrays."""
+def measure_theirs(theirs: ReverbReplay) -> Rates:
+    """Run one repetition of every task on Reverb, which returns only arrays."""
     written, arrays = theirs.write(SECONDS), theirs.read(SECONDS)
-    both = at_once(lambda: theirs.write(SECONDS), lambda: theirs.read(SECONDS))
-    return {"in": written, "out": arrays, "squeezed": arrays, "both, in": both[0], "both, out": both[1]}
+    both = concurrently(lambda: theirs.write(SECONDS), lambda: theirs.read(SECONDS))
+    return {"in": written, "out": arrays, "compressed": arrays, "both, in": both[0], "both, out": both[1]}
 
 
-def compare(report: Report, ours: Ours, recorded: Recorded) -> None:
-    """All works, ours and Reverb's in turns; a first round, in which caches fill, is thrown away."""
+def compare(report: Report, ours: OurReplay, recorded: Recorded) -> None:
+    """Measure all tasks, ours and Reverb's in turn; a first warm-up round is discarded."""
     with ExitStack() as stack:
         theirs = stack.enter_context(
-            closing(Theirs(recorded, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+            closing(ReverbReplay(recorded, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         )
-        writer = stack.enter_context(closing(ours.writers(1, "playing")))
+        writer = stack.enter_context(closing(ours.writers(1, "live")))
         writer.ask(0.0, CAPACITY)
         theirs.writer.ask(f"count {CAPACITY}")
         rounds = [(measure_ours(ours, writer), measure_theirs(theirs)) for _ in range(1 + REPETITIONS)][1:]
-    for name, (work, unit, goal) in LINES.items():
-        own, peer = [mine[name] for mine, _ in rounds], [other[name] for _, other in rounds]
-        ratios = [mine / other for mine, other in zip(own, peer, strict=True)]
-        report.compare(Comparison(work, "Reverb 0.14", unit, spread(own), spread(peer), spread(ratios), goal))
+    for name, (work, unit, goal) in TASKS.items():
+        our_rates, their_rates = ([rates[name] for rates in side] for side in zip(*rounds, strict=True))
+        ratios = [our / their for our, their in zip(our_rates, their_rates, strict=True)]
+        comparison = Comparison(work, "Reverb 0.14", unit, spread(our_rates), spread(their_rates), spread(ratios), goal)
+        report.compare(comparison)
 
 
 # Under Ape-X's load.
 
 
 def carry_load(report: Report, recorded: Recorded) -> None:
-    """How much of Ape-X's published load one replay process carries, per core and beside what else runs here."""
+    """Measure the load of one replay process as a multiple of Ape-X's, by its CPU time and by wall time."""
     with serving(configure(LARGE_CAPACITY, LARGE_BATCH), recorded) as ours, closing(ours.writers(4)) as writers:
-        began = time.perf_counter()
+        started = time.perf_counter()
         writers.ask(0.0, LARGE_CAPACITY)
-        print(f"N = {LARGE_CAPACITY:,} was filled in {time.perf_counter() - began:.0f} s")
+        print(f"N = {LARGE_CAPACITY:,} filled in {time.perf_counter() - started:.0f} s")
         ours.set_rate(APEX_IN // APEX_OUT)
         loads = [one_load(ours, writers) for _ in range(1 + REPETITIONS)][1:]
     published = Spread(1.0, 1.0, 1.0)
-    for clock, where, goal in (("cpu", "on one core", 3.0), ("wall", "beside its clients on this machine", None)):
-        times = spread([load[clock].times_apex for load in loads])
+    for clock, where, goal in (("cpu", "on one core", 3.0), ("wall", "sharing the machine with its clients", None)):
+        multiples = spread([load[clock].apex_multiple for load in loads])
         report.figures[f"N={LARGE_CAPACITY} batch={LARGE_BATCH} per {clock} second"] = {
             field: spread([getattr(load[clock], field) for load in loads])._asdict() for field in Load._fields
         }
-        work = f"one replay process {where}, N = 1,000,000: 12,500 transitions in and 19 batches of 512 out a second"
-        report.compare(Comparison(work, "Ape-X's published load", "loads", times, published, times, goal))
+        work = f"one replay process {where}, N = 1,000,000: 12,500 transitions and 19 batches of 512 per second"
+        report.compare(Comparison(work, "Ape-X's published load", "loads", multiples, published, multiples, goal))
 
 
-def one_load(ours: Ours, writers: Clients) -> dict[str, Load]:
-    """One repetition, by either clock."""
-    before = ours.reading()
-    at_once(lambda: per_second(writers.ask(LOAD_SECONDS)), lambda: ours.read(LOAD_SECONDS, answers=True))
-    return loads_between(before, ours.reading())
+def one_load(ours: OurReplay, writers: Clients) -> dict[str, Load]:
+    """Run one repetition and return the load by CPU and wall time."""
+    before = ours.counters()
+    concurrently(lambda: per_second(writers.ask(LOAD_SECONDS)), lambda: ours.read(LOAD_SECONDS, answers=True))
+    return loads_between(before, ours.counters())
 
 
-def loads_between(before: Reading, after: Reading) -> dict[str, Load]:
+def loads_between(before: Counters, after: Counters) -> dict[str, Load]:
     inserted, batches = after.inserted - before.inserted, after.batches - before.batches
     clocks = {"cpu": after.cpu - before.cpu, "wall": after.wall - before.wall}
     return {clock: Load(inserted / seconds, batches / seconds) for clock, seconds in clocks.items()}
 
 
-# Ever more actors.
+# More and more actors.
 
 
-def add_actors(report: Report, ours: Ours) -> dict[int, dict[str, Spread]]:
-    """Transitions per second of either clock, by the number of actors."""
-    found = {}
+def add_actors(report: Report, ours: OurReplay) -> dict[int, dict[str, Spread]]:
+    """Measure transitions per second of CPU and wall time by the number of actors."""
+    results = {}
     for count in ACTORS:
         with closing(ours.writers(count)) as writers:
             writers.ask(0.5)
-            loads = [one_of_many(ours, writers) for _ in range(ACTOR_REPETITIONS)]
-        found[count] = {clock: spread([load[clock].transitions for load in loads]) for clock in ("cpu", "wall")}
+            loads = [insert_only(ours, writers) for _ in range(ACTOR_REPETITIONS)]
+        results[count] = {clock: spread([load[clock].transitions for load in loads]) for clock in ("cpu", "wall")}
     report.figures["transitions per second by actors"] = {
-        str(count): {clock: rate._asdict() for clock, rate in rates.items()} for count, rates in found.items()
+        str(count): {clock: rate._asdict() for clock, rate in rates.items()} for count, rates in results.items()
     }
     report.table(
-        f"transitions into one replay process, N = {CAPACITY:,}",
+        f"Transitions into one replay process, N = {CAPACITY:,}",
         ("actors", "per second of its CPU time", "per second"),
-        [[str(count), rates["cpu"].show(0), rates["wall"].show(0)] for count, rates in found.items()],
+        [[str(count), rates["cpu"].show(0), rates["wall"].show(0)] for count, rates in results.items()],
     )
-    return found
+    return results
 
 
-def one_of_many(ours: Ours, writers: Clients) -> dict[str, Load]:
-    before = ours.reading()
+def insert_only(ours: OurReplay, writers: Clients) -> dict[str, Load]:
+    """Run one repetition with writers only and return the load by CPU and wall time."""
+    before = ours.counters()
     writers.ask(SECONDS)
-    return loads_between(before, ours.reading())
+    return loads_between(before, ours.counters())
 
 
-def plot(found: Mapping[int, Mapping[str, Spread]], path: Path) -> None:
-    """Throughput against the number of actors, by either clock."""
+def plot(results: Mapping[int, Mapping[str, Spread]], path: Path) -> None:
+    """Plot throughput against the number of actors, by CPU and wall time."""
     figure = Figure(figsize=(6, 3.8), layout="constrained")
     axes = figure.subplots()
-    counts = list(found)
+    counts = list(results)
     for clock, colour, label in (
         ("cpu", "#1f6fb2", "per second of the replay's CPU time"),
         ("wall", "#c2571a", "per second, with the clients on the same machine"),
     ):
-        rates = [found[count][clock] for count in counts]
+        rates = [results[count][clock] for count in counts]
         axes.plot(counts, [rate.median / 1e3 for rate in rates], "o-", color=colour, linewidth=2, label=label)
         axes.fill_between(
             counts, [rate.low / 1e3 for rate in rates], [rate.high / 1e3 for rate in rates], color=colour, alpha=0.2
@@ -362,9 +362,9 @@ def main() -> int:
     report.figures["bytes of a transition on the wire"] = sum(map(len, encode(first))) / len(first.transitions)
     with serving(config, recorded) as ours:
         compare(report, ours, recorded)
-        found = add_actors(report, ours)
+        results = add_actors(report, ours)
     if options.plots:
-        plot(found, options.plots / "throughput_by_actors.png")
+        plot(results, options.plots / "throughput_by_actors.png")
     carry_load(report, recorded)
     return report.finish(options.json)
 

@@ -1,8 +1,8 @@
-"""How far one replay goes as actors are added, computed from what was measured: the tables of docs/scaling.md.
+"""The tables of docs/scaling.md: how many actors one replay can serve, computed from measurements.
 
-Nothing is measured here. Speeds are from `make bench` (docs/bench/results.json), bytes of messages and the cost of keys
-from `python -m benchmarks.wire_costs`, and the last table from `python -m benchmarks.sharding` (docs/scaling/). A table
-says of each number whether it was measured, or extrapolated by the formulas below.
+Nothing is measured here. Speeds are from `make bench` (docs/bench/results.json), message sizes and the cost of
+encryption from `python -m benchmarks.wire_costs`, and the last table from `python -m benchmarks.sharding`
+(docs/scaling/). The tables state whether a number was measured or extrapolated by the formulas below.
 """
 
 from __future__ import annotations
@@ -15,151 +15,154 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.measure import APEX_ACTORS, APEX_IN, APEX_OUT, markdown_table
+from dpsr_apex import timeouts
 from dpsr_apex.config import SystemConfig
-from dpsr_apex.processes.weights import ANSWER_SECONDS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "scaling"
 ACTORS = (8, 64, 256, 1_024)
-LINES = (1, 10, 25)  # Gbit/s
-PERIODS = (SystemConfig().weights_period, 10 * SystemConfig().weights_period)  # steps between questions for weights
+LINKS = (1, 10, 25)  # Gbit/s
+PERIODS = (SystemConfig().weights_period, 10 * SystemConfig().weights_period)  # steps between requests for weights
 GIGABIT = 1e9 / 8  # bytes per second
-SERVED = ("chunks in", "batches out", "weights out")
+TRAFFIC = ("chunks in", "batches out", "weights out")
 MEASURED, EXTRAPOLATED = "measured", "extrapolated"
 
 
 class Costs(NamedTuple):
-    """What one thing takes. Seconds are of CPU time; N is 50,000 for a small replay and 1,000,000 for a large one."""
+    """Unit costs. Seconds are CPU time; N is 50,000 for a small replay and 1,000,000 for a large one."""
 
-    small_insertion: float  # s of the replay, for one transition over sockets
-    core_growth: float  # s that an insertion takes longer in a large replay
-    mixed_in: float  # transitions and batches that a large replay carried in a CPU second, at Ape-X's ratio
-    mixed_out: float
-    step: float  # s of an actor, its share of everything included
-    transition_bytes: float  # in a chunk, of Ape-X's three steps, as all below
+    small_insertion: float  # s of the small replay per transition over sockets
+    core_growth: float  # additional s per insertion in the large replay
+    mixed_in: float  # transitions per CPU second of the large replay, at Ape-X's ratio to batches
+    mixed_out: float  # batches per CPU second of the large replay, at Ape-X's ratio to transitions
+    step: float  # s of an actor per step, including inference and sending
+    transition_bytes: float  # in a chunk; three-step transitions as in Ape-X, as all sizes below
     batch_bytes: float
     weights_bytes: float  # of one network
-    chunk_sealing: float  # s that keys add for a byte of it
-    batch_sealing: float
-    weights_sealing: float  # s for a byte of weights, with keys and all
+    chunk_encryption: float  # additional s per byte with keys
+    batch_encryption: float  # additional s per byte with keys
+    weights_sending: float  # s per byte of weights with keys, in total
 
     @property
     def insertion(self) -> float:
-        """Of one transition into a large replay, without keys; extrapolated."""
+        """CPU seconds per transition into a large replay, without keys; extrapolated."""
         return self.small_insertion + self.core_growth
 
     @property
     def batch(self) -> float:
-        """Of one batch of 512 with its priorities, without keys; extrapolated: what the insertions of the mix leave."""
+        """CPU seconds per batch of 512 with its priorities, without keys; extrapolated from the mixed load."""
         return (1.0 - self.mixed_in * self.insertion) / self.mixed_out
 
     @property
-    def sealed_insertion(self) -> float:
-        """With keys."""
-        return self.insertion + self.transition_bytes * self.chunk_sealing
+    def encrypted_insertion(self) -> float:
+        """CPU seconds per transition into a large replay, with keys; extrapolated."""
+        return self.insertion + self.transition_bytes * self.chunk_encryption
 
     @property
-    def sealed_batch(self) -> float:
-        """With keys."""
-        return self.batch + self.batch_bytes * self.batch_sealing
+    def encrypted_batch(self) -> float:
+        """CPU seconds per batch of 512 with its priorities, with keys; extrapolated."""
+        return self.batch + self.batch_bytes * self.batch_encryption
 
 
 class Fleet(NamedTuple):
-    """So many actors, each with so many steps a second, beside a learner as fast as Ape-X's."""
+    """A number of actors, their speed, and a learner as fast as Ape-X's."""
 
     actors: float
-    steps: float
+    steps: float  # per second and actor
     weights_period: int = PERIODS[0]
-    batches: float = APEX_OUT
+    batches: float = APEX_OUT  # per second
 
     @property
     def transitions(self) -> float:
-        """Per second."""
+        """Transitions per second of all actors."""
         return self.actors * self.steps
 
     @property
-    def answers(self) -> float:
-        """Networks that the learner sends, per second: nobody gets the same one twice."""
+    def weights_sent(self) -> float:
+        """Networks that the learner sends per second: an actor never receives the same one twice."""
         return self.actors * min(self.steps / self.weights_period, self.batches)
 
 
 def load_costs(results: Mapping[str, Any], wire: Mapping[str, Any]) -> Costs:
-    benchmarks = {name: found["figures"] for name, found in results["benchmarks"].items()}
+    """Extract the unit costs from the results of `make bench` and of `benchmarks.wire_costs`."""
+    benchmarks = {name: result["figures"] for name, result in results["benchmarks"].items()}
     core, traffic, whole = (benchmarks[name] for name in ("core", "replay_traffic", "whole_system"))
     mixed = traffic["N=1000000 batch=512 per cpu second"]
     insert = {size: core[f"insert, N = {size}"]["whole"]["cpu"]["median"] / 1e6 for size in (50_000, 1_000_000)}
     sizes = wire["figures"]["bytes"]["3 steps"]
-    bare, sealed = (
-        {name: wire["figures"][name][who]["cpu"]["median"] / 1e9 for name in SERVED}  # from ms a megabyte
-        for who in ("without keys", "with keys")
+    plain, encrypted = (
+        {name: wire["figures"][name][keys]["cpu"]["median"] / 1e9 for name in TRAFFIC}  # from ms per megabyte
+        for keys in ("without keys", "with keys")
     )
     return Costs(
         small_insertion=1.0 / traffic["transitions per second by actors"]["200"]["cpu"]["median"],
         core_growth=insert[1_000_000] - insert[50_000],
         mixed_in=mixed["transitions"]["median"],
         mixed_out=mixed["batches"]["median"],
-        step=whole["cores taken by the actor"]["median"] / whole["steps per second"]["median"],
+        step=whole["cores used by the actor"]["median"] / whole["steps per second"]["median"],
         transition_bytes=sizes["transition"],
         batch_bytes=sizes["batch"],
         weights_bytes=sizes["weights"],
-        chunk_sealing=sealed["chunks in"] - bare["chunks in"],
-        batch_sealing=sealed["batches out"] - bare["batches out"],
-        weights_sealing=sealed["weights out"],
+        chunk_encryption=encrypted["chunks in"] - plain["chunks in"],
+        batch_encryption=encrypted["batches out"] - plain["batches out"],
+        weights_sending=encrypted["weights out"],
     )
 
 
-# The formulas: what share of a core or of a line is taken. There are keys, as there must be between machines.
+# The formulas: the share of a core or of a network link that is used, with keys, which are required between machines.
 
 
 def replay_core(costs: Costs, fleet: Fleet) -> float:
-    return fleet.transitions * costs.sealed_insertion + fleet.batches * costs.sealed_batch
+    """Return the load of the replay's core."""
+    return fleet.transitions * costs.encrypted_insertion + fleet.batches * costs.encrypted_batch
 
 
-def replay_line(costs: Costs, fleet: Fleet, gigabits: float) -> float:
-    """The fuller of its two directions: transitions in, batches out."""
-    busiest = max(fleet.transitions * costs.transition_bytes, fleet.batches * costs.batch_bytes)
-    return busiest / (gigabits * GIGABIT)
+def replay_link(costs: Costs, fleet: Fleet, gigabits: float) -> float:
+    """Return the load of the replay's link in its busier direction: transitions in or batches out."""
+    busier = max(fleet.transitions * costs.transition_bytes, fleet.batches * costs.batch_bytes)
+    return busier / (gigabits * GIGABIT)
 
 
-def weights_line(costs: Costs, fleet: Fleet, gigabits: float) -> float:
-    return fleet.answers * costs.weights_bytes / (gigabits * GIGABIT)
+def weights_link(costs: Costs, fleet: Fleet, gigabits: float) -> float:
+    """Return the load of the learner's link by weights."""
+    return fleet.weights_sent * costs.weights_bytes / (gigabits * GIGABIT)
 
 
 def weights_core(costs: Costs, fleet: Fleet) -> float:
-    """Of the learner's one thread that talks to the network."""
-    return fleet.answers * costs.weights_bytes * costs.weights_sealing
+    """Return the load of the learner's networking thread by weights."""
+    return fleet.weights_sent * costs.weights_bytes * costs.weights_sending
 
 
-def answer_time(costs: Costs, actors: float, networks: int, gigabits: float) -> float:
-    """Seconds that an answer takes when so many actors wait for theirs at the same time, over line and thread."""
-    slowest = max(1 / (gigabits * GIGABIT), costs.weights_sealing)  # seconds for a byte
-    return actors * networks * costs.weights_bytes * slowest
+def weights_latency(costs: Costs, actors: float, networks: int, gigabits: float) -> float:
+    """Return the seconds until all of `actors` that wait at the same time have received `networks` networks."""
+    seconds_per_byte = max(1 / (gigabits * GIGABIT), costs.weights_sending)
+    return actors * networks * costs.weights_bytes * seconds_per_byte
 
 
-def most_transitions(costs: Costs, batches: float) -> float:
-    """Per second, into one replay beside so many batches."""
-    return (1.0 - batches * costs.sealed_batch) / costs.sealed_insertion
+def max_transitions(costs: Costs, batches: float) -> float:
+    """Return the maximum number of transitions per second into one replay that also sends `batches` per second."""
+    return (1.0 - batches * costs.encrypted_batch) / costs.encrypted_insertion
 
 
 # The tables.
 
 
 def speeds(costs: Costs) -> dict[str, float]:
-    """Steps a second of one actor."""
-    return {"Ape-X's": APEX_IN / APEX_ACTORS, "a core each": 1.0 / costs.step}
+    """Return the steps per second of one actor, by scenario."""
+    return {"Ape-X's rate": APEX_IN / APEX_ACTORS, "one core each": 1.0 / costs.step}
 
 
 def percent(share: float) -> str:
-    """Bold where there is more than all."""
-    shown = f"{100 * share:,.{int(share < 0.095)}f} %"
-    return f"**{shown}**" if share > 1.0 else shown
+    """Format a share in percent, in bold if it exceeds 100 %."""
+    text = f"{100 * share:,.{int(share < 0.095)}f} %"
+    return f"**{text}**" if share > 1.0 else text
 
 
 def show_actors(costs: Costs) -> str:
-    """What is taken by so many actors."""
-    among = f"{' / '.join(map(str, LINES))} Gbit/s"
+    """Return the table of loads by number of actors."""
+    links = f"{' / '.join(map(str, LINKS))} Gbit/s"
     columns = (
-        *("steps/s of an actor", "actors", "transitions/s", "the replay's core", f"its line, {among}"),
-        *(f"weights on the learner's line, {among}", "sealing them, of a core", "replays needed"),
+        *("steps/s per actor", "actors", "transitions/s", "replay core", f"replay link, {links}"),
+        *(f"weights on the learner's link, {links}", "encrypting them, one core", "replays needed"),
     )
     fleets = {Fleet(actors, steps): name for name, steps in speeds(costs).items() for actors in ACTORS}
     rows = [
@@ -168,8 +171,8 @@ def show_actors(costs: Costs) -> str:
             f"{fleet.actors:,}",
             f"{fleet.transitions:,.0f}",
             percent(replay_core(costs, fleet)),
-            " / ".join(percent(replay_line(costs, fleet, line)) for line in LINES),
-            " / ".join(percent(weights_line(costs, fleet, line)) for line in LINES),
+            " / ".join(percent(replay_link(costs, fleet, link)) for link in LINKS),
+            " / ".join(percent(weights_link(costs, fleet, link)) for link in LINKS),
             percent(weights_core(costs, fleet)),
             str(math.ceil(replay_core(costs, fleet))),
         ]
@@ -179,124 +182,136 @@ def show_actors(costs: Costs) -> str:
 
 
 def show_limits(costs: Costs) -> str:
-    """The most actors before something is full, for either speed."""
-    each = {period: [Fleet(1, steps, period) for steps in speeds(costs).values()] for period in PERIODS}
-    whole = most_transitions(costs, APEX_OUT)
-    limits = {"the replay's core": [whole / one.transitions for one in each[PERIODS[0]]]}
-    for line in LINES:
-        room = line * GIGABIT / costs.transition_bytes
-        limits[f"transitions on the replay's line, {line} Gbit/s"] = [
-            room / one.transitions for one in each[PERIODS[0]]
+    """Return the table of the maximum number of actors for each resource, at either speed."""
+    single = {period: [Fleet(1, steps, period) for steps in speeds(costs).values()] for period in PERIODS}
+    replay_limit = max_transitions(costs, APEX_OUT)
+    limits = {"replay core": [replay_limit / actor.transitions for actor in single[PERIODS[0]]]}
+    for link in LINKS:
+        link_limit = link * GIGABIT / costs.transition_bytes
+        limits[f"transitions on the replay's link, {link} Gbit/s"] = [
+            link_limit / actor.transitions for actor in single[PERIODS[0]]
         ]
-    for period, fleets in each.items():
-        work = f"weights every {period:,} steps"
-        for line in LINES:
-            limits[f"{work}, {line} Gbit/s"] = [1 / weights_line(costs, one, line) for one in fleets]
-        limits[f"{work}, sealed by one thread"] = [1 / weights_core(costs, one) for one in fleets]
-    for what, networks in (("both networks, for who joins", 2), ("one network", 1)):
-        for line in LINES:
-            work = f"{what}, within {ANSWER_SECONDS:.0f} s when all wait, {line} Gbit/s"
-            limits[work] = [ANSWER_SECONDS / answer_time(costs, 1, networks, line)] * 2
+    for period, actors in single.items():
+        resource = f"weights every {period:,} steps"
+        for link in LINKS:
+            limits[f"{resource}, {link} Gbit/s"] = [1 / weights_link(costs, actor, link) for actor in actors]
+        limits[f"{resource}, encrypted by one thread"] = [1 / weights_core(costs, actor) for actor in actors]
+    for title, networks in (("both networks (on joining)", 2), ("one network", 1)):
+        for link in LINKS:
+            resource = f"{title} within {timeouts.WEIGHTS_ANSWER:.0f} s if all actors wait, {link} Gbit/s"
+            limits[resource] = [timeouts.WEIGHTS_ANSWER / weights_latency(costs, 1, networks, link)] * 2
     columns = [f"{steps:.0f} steps/s ({name})" for name, steps in speeds(costs).items()]
-    rows = [[work, *(f"{math.floor(most):,}" for most in found)] for work, found in limits.items()]
-    return markdown_table(("what is full with more actors", *columns), rows)
+    rows = [[resource, *(f"{math.floor(limit):,}" for limit in both)] for resource, both in limits.items()]
+    return markdown_table(("limiting resource", *columns), rows)
 
 
 def show_costs(costs: Costs, results: Mapping[str, Any], wire: Mapping[str, Any]) -> str:
-    """What all of it is computed from, and the first things that follow."""
-    found = results["benchmarks"]
-    ours = {line["work"]: line["ours"]["median"] for name in found for line in found[name]["comparisons"]}
-    squeezed = ours["batches of 32 out of the replay, ours still squeezed"]
-    both = [ours[f"both at once: {work}"] for work in ("transitions in", "batches of 32 out, as arrays")]
-    memory = ours["memory of a stored Breakout transition, its snapshot and everything around it included"]
-    slow = found["whole_system"]["figures"]["steps per second"]["median"]
-    sizes = [wire["figures"]["bytes"][f"{n} steps"] for n in (1, 3)]
-    rows = {
-        "a transition into a replay of 50,000, from 200 actors": (
+    """Return the table of measured unit costs and of the first numbers derived from them."""
+    rows = _replay_rows(costs, results) | _wire_rows(costs, results, wire)
+    return markdown_table(("operation", "cost", "source"), [[name, *cells] for name, cells in rows.items()])
+
+
+def _replay_rows(costs: Costs, results: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    benchmarks = results["benchmarks"].values()
+    ours = {line["work"]: line["ours"]["median"] for result in benchmarks for line in result["comparisons"]}
+    compressed = ours["sample batches of 32 over sockets, ours compressed"]
+    both = [ours[f"insert and sample concurrently: {work}"] for work in ("transitions", "batches of 32, as arrays")]
+    memory = ours["memory per stored Breakout transition, including its snapshot and all overhead"]
+    return {
+        "insert a transition, N = 50,000, from 200 actors": (
             f"{1e6 * costs.small_insertion:.1f} µs of the replay's core, so {1 / costs.small_insertion:,.0f}/s",
             MEASURED,
         ),
-        "a transition into a replay of 1,000,000": (
+        "insert a transition, N = 1,000,000": (
             f"{1e6 * costs.insertion:.1f} µs",
             f"{EXTRAPOLATED}: {1e6 * costs.core_growth:.1f} µs more, as measured without sockets",
         ),
-        "Ape-X's mix, replay of 1,000,000": (
-            f"{costs.mixed_in:,.0f} transitions in and {costs.mixed_out:.1f} batches of 512 out, with priorities back, "
-            f"in a second of its core: {costs.mixed_in / APEX_IN:.1f} times Ape-X",
+        "Ape-X's mixed load, N = 1,000,000": (
+            f"{costs.mixed_in:,.0f} transitions and {costs.mixed_out:.1f} batches of 512, including priorities, "
+            f"per second of the replay's core: {costs.mixed_in / APEX_IN:.1f} times Ape-X",
             MEASURED,
         ),
-        "a batch of 512 out of a replay of 1,000,000, with priorities back": (
-            f"{1e3 * costs.batch:.1f} ms of its core",
-            f"{EXTRAPOLATED}: what the insertions leave of that mix",
+        "sample a batch of 512 and update its priorities, N = 1,000,000": (
+            f"{1e3 * costs.batch:.1f} ms of the replay's core",
+            f"{EXTRAPOLATED}: the mixed load minus its insertions",
         ),
-        "the same two with keys, three-step returns": (
-            f"{1e6 * costs.sealed_insertion:.1f} µs and {1e3 * costs.sealed_batch:.1f} ms",
-            f"{EXTRAPOLATED} by the last lines of this table",
+        "insert a transition and sample a batch of 512, with keys and three-step returns": (
+            f"{1e6 * costs.encrypted_insertion:.1f} µs and {1e3 * costs.encrypted_batch:.1f} ms",
+            f"{EXTRAPOLATED} with the last rows of this table",
         ),
-        f"transitions that one replay then takes beside {APEX_OUT} batches a second": (
-            f"{most_transitions(costs, APEX_OUT):,.0f}/s",
+        f"the maximum rate of insertions with keys, and {APEX_OUT} batches of 512 per second": (
+            f"{max_transitions(costs, APEX_OUT):,.0f}/s",
             EXTRAPOLATED,
         ),
-        "batches of 32 out of a replay of 50,000, nothing else": (f"{squeezed:,.0f}/s", MEASURED),
-        "both at once, all clients on the same two cores": (
-            f"{both[0]:,.0f} transitions in and {both[1]:,.0f} batches of 32 out a second",
+        "sample batches of 32, N = 50,000, no insertions": (f"{compressed:,.0f}/s", MEASURED),
+        "insert and sample concurrently, all clients on the same two cores": (
+            f"{both[0]:,.0f} transitions and {both[1]:,.0f} batches of 32 per second",
             MEASURED,
         ),
-        "memory of a transition": (f"{memory:.0f} bytes", MEASURED),
-        "a transition on the wire, in a chunk of 50": (_of_steps(sizes, "transition", 1.0, "bytes", 0), MEASURED),
-        "a batch of 512 on the wire": (_of_steps(sizes, "batch", 1e6, "MB", 2), MEASURED),
-        "such batches that fill a line of 1 Gbit/s": (
-            " or ".join(f"{GIGABIT / of['batch']:.0f}/s" for of in sizes),
+        "memory per transition": (f"{memory:.0f} bytes", MEASURED),
+    }
+
+
+def _wire_rows(costs: Costs, results: Mapping[str, Any], wire: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    steps = results["benchmarks"]["whole_system"]["figures"]["steps per second"]["median"]
+    sizes = [wire["figures"]["bytes"][f"{n} steps"] for n in (1, 3)]
+    return {
+        "a transition on the wire, in a chunk of 50": (_by_n_steps(sizes, "transition", 1.0, "bytes", 0), MEASURED),
+        "a batch of 512 on the wire": (_by_n_steps(sizes, "batch", 1e6, "MB", 2), MEASURED),
+        "batches of 512 that saturate a link of 1 Gbit/s": (
+            " or ".join(f"{GIGABIT / size['batch']:.0f}/s" for size in sizes),
             EXTRAPOLATED,
         ),
         "weights of one network on the wire": (f"{costs.weights_bytes / 1e6:.2f} MB", MEASURED),
         "a step of an actor": (
-            f"{1e3 * costs.step:.2f} ms of a core, so {1 / costs.step:.0f} steps/s on a core of its own",
-            f"{EXTRAPOLATED} from {slow:.0f} steps/s",
+            f"{1e3 * costs.step:.2f} ms of a core, so {1 / costs.step:.0f} steps/s on its own core",
+            f"{EXTRAPOLATED} from {steps:.0f} steps/s",
         ),
-    } | {f"a server's core for a MB of {name}": (_sealed(wire["figures"][name]), MEASURED) for name in SERVED}
-    return markdown_table(("what", "figure", "how"), [[what, *told] for what, told in rows.items()])
+    } | {
+        f"a server's core per MB of {name}": (_with_and_without_keys(wire["figures"][name]), MEASURED)
+        for name in TRAFFIC
+    }
 
 
-def _of_steps(sizes: Sequence[Mapping[str, float]], what: str, unit: float, name: str, digits: int) -> str:
-    one, three = (f"{of[what] / unit:.{digits}f}" for of in sizes)
+def _by_n_steps(sizes: Sequence[Mapping[str, float]], message: str, unit: float, name: str, digits: int) -> str:
+    one, three = (f"{size[message] / unit:.{digits}f}" for size in sizes)
     return f"{one} {name}; {three} {name} with three-step returns"
 
 
-def _sealed(figures: Mapping[str, Any]) -> str:
-    bare, sealed = (figures[who]["cpu"]["median"] for who in ("without keys", "with keys"))
-    return f"{sealed:.2f} ms with keys, {bare:.2f} ms without"
+def _with_and_without_keys(figures: Mapping[str, Any]) -> str:
+    plain, encrypted = (figures[keys]["cpu"]["median"] for keys in ("without keys", "with keys"))
+    return f"{encrypted:.2f} ms with keys, {plain:.2f} ms without"
 
 
-def show_shards(found: Mapping[str, Any], beta: str, left_out: Sequence[str] = ()) -> str:
-    """What the simulation found, in percent of what one replay would expect."""
-    one = found["ways"]["one"][beta]["standard deviation"]
+def show_shards(simulation: Mapping[str, Any], beta: str, omitted: Sequence[str] = ()) -> str:
+    """Return the table of the sharding simulation, in percent of the expectation with one replay."""
+    one = simulation["schemes"]["one"][beta]["standard deviation"]
     rows = []
-    for name, by_beta in found["ways"].items():
-        if name in left_out:
+    for name, by_beta in simulation["schemes"].items():
+        if name in omitted:
             continue
         line = by_beta[beta]
-        bias, expected, scatter = (100 * line[key] for key in ("bias", "expected bias", "standard deviation"))
-        told = f"{expected:+.2f}" if abs(expected) > 0.005 else "0"
-        cells = (f"{bias:+.2f}", told, f"{line['bias'] / line['standard error']:+.1f}")
-        others = (f"{scatter:.1f}", f"{(line['standard deviation'] / one) ** 2:.2f}", f"{line['scales']:.2f}")
-        rows.append([found["titles"][name], *(cell.replace("-", "−") for cell in cells), *others])
+        bias, expected, deviation = (100 * line[key] for key in ("bias", "expected bias", "standard deviation"))
+        formula = f"{expected:+.2f}" if abs(expected) > 0.005 else "0"
+        cells = (f"{bias:+.2f}", formula, f"{line['bias'] / line['standard error']:+.1f}")
+        others = (f"{deviation:.1f}", f"{(line['standard deviation'] / one) ** 2:.2f}", f"{line['scales']:.2f}")
+        rows.append([simulation["titles"][name], *(cell.replace("-", "−") for cell in cells), *others])
     columns = (
-        *("way", "bias, %", "by the formula", "in standard errors", "standard deviation, %"),
-        *("variance, one replay = 1", "weights apart by"),
+        *("scheme", "bias, %", "by formula", "in standard errors", "standard deviation, %"),
+        *("variance, one replay = 1", "largest / smallest scale"),
     )
     return markdown_table(columns, rows)
 
 
 def parts(results: Mapping[str, Any]) -> dict[str, str]:
-    """The tables by name, from these results of `make bench` and from what is published beside the page."""
-    wire, found = (json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in ("wire_costs", "sharding"))
+    """Return the tables by name, from these results of `make bench` and from the files in docs/scaling/."""
+    wire, shards = (json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in ("wire_costs", "sharding"))
     costs = load_costs(results, wire)
-    in_the_picture = [name for name in found["ways"] if re.fullmatch(r"wrong .+, rounded", name)]
+    only_plotted = [name for name in shards["schemes"] if re.fullmatch(r"wrong .+, rounded", name)]
     return {
         "costs": show_costs(costs, results, wire),
         "actors": show_actors(costs),
         "limits": show_limits(costs),
-        "shards": show_shards(found, "1"),
-        "shards_at_less": show_shards(found, "0.4", in_the_picture),
+        "shards": show_shards(shards, "1"),
+        "shards_at_less": show_shards(shards, "0.4", only_plotted),
     }

@@ -1,13 +1,12 @@
-"""A whole run of Breakout in steady state on all cores, beside stable-baselines3's DQN: environment steps a second.
+"""A whole run of Breakout in steady state on all cores, compared with stable-baselines3's DQN: steps per second.
 
-Ours is the real command with its default number of actors, after the replay is full and recycling has begun: a minute
-each, three times, with a minute of the peer after each. Also told: updates a second, the CPU of each role, and who
-waits. What the peer does, and leaves out: `peers/sb3.py`.
+Ours is the real command with its default number of actors, after the replay is full and recycling has started: three
+times a minute, each followed by a minute of the peer. Updates per second, the CPU time of each role and the learner's
+waiting time are also reported. What the peer does and omits is described in `peers/sb3.py`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,19 +15,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from benchmarks.measure import Comparison, Report, cpu_of, parse_options, spread
 from benchmarks.peers import TORCH, Peer
-from dpsr_apex.processes.link import ask
-from dpsr_apex.processes.onlooker import address_of
-from dpsr_apex.run.run_directory import RunDirectory
+from dpsr_apex.processes.control import address_of
+from dpsr_apex.processes.statistics import ask_stats
+from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.wire.messages import Stats, StatsRequest
 
 REPETITIONS = 3
-SECONDS = 60.0  # of one repetition
-ENVIRONMENTS = 4  # stepped side by side, by our actor and by the peer: both are a little faster so than with one
-CAPACITY = 4_000  # transitions; filled before anything is timed
+SECONDS = 60.0  # per repetition
+ENVIRONMENTS = 4  # per actor, and in the peer: both are slightly faster than with one
+CAPACITY = 4_000  # transitions; filled before timing starts
 ROLES = ("replay", "learner", "actor", "evaluator")
 GOAL = 1.5
 
@@ -46,14 +44,14 @@ OVERRIDES = (
 
 @contextmanager
 def training() -> Iterator[tuple[RunDirectory, int]]:
-    """The command as a user types it, while inside and in steady state: its run directory and its process id."""
+    """Run the training command inside the block; yield its run directory and process id in steady state."""
     with tempfile.TemporaryDirectory() as folder:
         run = RunDirectory(Path(folder) / "run")
         sets = [f"--set={override}" for override in OVERRIDES]
         command = [sys.executable, "-m", "dpsr_apex.cli", "train", "breakout_short", "--run-dir", str(run.path), *sets]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
-            while not run.connection.exists() or stats_of(run)["t"] < 1.1 * CAPACITY:
+            while not run.connection.exists() or stats_of(run).t < 1.1 * CAPACITY:
                 assert process.poll() is None, "the training has ended"
                 time.sleep(0.5)
             yield run, process.pid
@@ -62,15 +60,19 @@ def training() -> Iterator[tuple[RunDirectory, int]]:
             process.wait()
 
 
-def stats_of(run: RunDirectory) -> dict[str, Any]:
-    answer = ask(address_of(run), StatsRequest(), 30.0)
-    assert isinstance(answer, Stats)
-    facts: dict[str, Any] = json.loads(answer.facts)
-    return facts
+def stats_of(run: RunDirectory) -> Stats:
+    return ask_stats(address_of(run), StatsRequest(), 30.0)
+
+
+def share_of_waiting(run: RunDirectory) -> float:
+    learner = stats_of(run).learner
+    assert learner is not None
+    assert learner.report is not None
+    return learner.report.waiting
 
 
 def cpu_by_role(supervisor: int) -> dict[str, float]:
-    """CPU seconds so far of the processes of each role."""
+    """Return the CPU seconds used so far by the processes of each role."""
     seconds = dict.fromkeys(ROLES, 0.0)
     for child in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
         role = Path(f"/proc/{child}/cmdline").read_text().split("\0")[3]
@@ -79,23 +81,23 @@ def cpu_by_role(supervisor: int) -> dict[str, float]:
 
 
 def measure(run: RunDirectory, supervisor: int) -> dict[str, float]:
-    """One repetition: rates, and the share of one core that each role took."""
-    before, cpu_before, began = stats_of(run), cpu_by_role(supervisor), time.perf_counter()
+    """Run one repetition and return rates, and the cores used by each role."""
+    before, cpu_before, started = stats_of(run), cpu_by_role(supervisor), time.perf_counter()
     waits = []
-    while time.perf_counter() - began < SECONDS:
+    while time.perf_counter() - started < SECONDS:
         time.sleep(min(2.0, SECONDS))
-        waits.append(stats_of(run)["learner"]["waiting"])
-    after, cpu_after, seconds = stats_of(run), cpu_by_role(supervisor), time.perf_counter() - began
+        waits.append(share_of_waiting(run))
+    after, cpu_after, seconds = stats_of(run), cpu_by_role(supervisor), time.perf_counter() - started
     return {
-        "steps per second": (after["t"] - before["t"]) / seconds,
-        "updates per second": (after["rate"]["batches"] - before["rate"]["batches"]) / seconds,
-        "share of time that the learner waits": sum(waits) / len(waits),
-        **{f"cores taken by the {role}": (cpu_after[role] - cpu_before[role]) / seconds for role in ROLES},
+        "steps per second": (after.t - before.t) / seconds,
+        "updates per second": (after.rate.batches - before.rate.batches) / seconds,
+        "share of time the learner waits": sum(waits) / len(waits),
+        **{f"cores used by the {role}": (cpu_after[role] - cpu_before[role]) / seconds for role in ROLES},
     }
 
 
 def measure_both() -> tuple[list[dict[str, float]], list[float]]:
-    """All repetitions: ours, and the peer's steps a second. Whoever is not measured stands still or is not there."""
+    """Run all repetitions and return our rates and the peer's steps per second; only one of the two runs at a time."""
     ours, theirs = [], []
     peer = Peer(TORCH, "sb3.py", len(os.sched_getaffinity(0)), ENVIRONMENTS)
     for _ in range(REPETITIONS):
@@ -111,18 +113,18 @@ def main() -> int:
     report = Report("whole_system")
     ours, theirs = measure_both()
     spreads = {name: spread([one[name] for one in ours]) for name in ours[0]}
-    report.figures |= {name: found._asdict() for name, found in spreads.items()}
-    rows = [[name, found.show(2)] for name, found in spreads.items()]
+    report.figures |= {name: values._asdict() for name, values in spreads.items()}
+    rows = [[name, values.show(2)] for name, values in spreads.items()]
     report.table("Breakout, 4 transitions per update, all cores", ("", "median (quartiles)"), rows)
     steps = [one["steps per second"] for one in ours]
     report.compare(
         Comparison(
-            work="whole system on all cores: Breakout, an update of 32 every 4 steps",
-            beside="stable-baselines3 DQN (same network and batch; not double, no priorities)",
+            work="whole system on all cores: Breakout, one update (batch 32) every 4 steps",
+            baseline="stable-baselines3 DQN (same network and batch size; not double, no priorities)",
             unit="steps/s",
             ours=spread(steps),
             peer=spread(theirs),
-            ratio=spread([own / other for own, other in zip(steps, theirs, strict=True)]),
+            ratio=spread([our / their for our, their in zip(steps, theirs, strict=True)]),
             goal=GOAL,
         )
     )

@@ -1,7 +1,7 @@
-"""Writes docs/configuration.md from the dataclasses of the configuration: `make docs`.
+"""Generate docs/configuration.md from the dataclasses of the configuration: `make docs`.
 
-What a key means and its unit are the comments beside it in `dpsr_apex/config.py`, so there is one place to say it; a
-test holds the page to them.
+Type, range and default are those of `dpsr_apex/config.py`; symbol, unit and meaning are the comment on the same line,
+"symbol, unit: meaning". A test compares the page.
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from dpsr_apex.config import AT_MOST, KINDS, RANGES, SECTIONS, Config, describe
+from dpsr_apex.config import AT_MOST, SECTIONS, SETTINGS, Config, describe
 from dpsr_apex.config_files import toml_value
-from dpsr_apex.replay.schedules import Schedule
+from dpsr_apex.schedules import Schedule
 
 PAGE = Path(__file__).with_name("configuration.md")
+UNITS: Final = (
+    *("transitions", "environment steps", "episodes", "frames", "seconds", "batches", "chunks", "checkpoints"),
+    *("environments", "processes", "threads", "units", "quantiles"),
+)
+COLUMNS: Final = ("key", "default", "type", "range", "unit", "meaning")
 
 HEAD = """# Configuration
 
 Every setting of a run, generated from `dpsr_apex/config.py` by `make docs`. A config is a TOML file such as:
 
 ```toml
-base = "paper"        # beneath everything: paper, released or apex (configs/base/)
-params = "dpsr3"      # a parameter set, of this file or of configs/sets.toml
+base = "paper"        # base settings: paper, released or apex (configs/base/)
+params = "dpsr3"      # a parameter set, from this file or from configs/sets.toml
 
 [env]
 name = "Breakout"
@@ -37,56 +42,66 @@ replacing_exponent = { start = 0.1, end = 0.6, over = 0.5 }   # a line over the 
 total_steps = 200_000
 ```
 
-A later layer wins: the defaults below, the base, the file's own tables, the parameter set, then `--set KEY=VALUE` and
-the flags of `dpsr-apex train`. Whatever is misspelt or out of range is refused before anything starts, with what would
-be allowed. `RUN_DIR/config.toml` holds every setting of a run and can be run again as it is.
+Later layers override earlier ones: the defaults below, the base, the file's own tables, the parameter set, then
+`--set KEY=VALUE` and the flags of `dpsr-apex train`. An unknown key or an invalid value is rejected before anything
+starts, with a message that states what is allowed. `RUN_DIR/config.toml` contains every setting of a run;
+`dpsr-apex train RUN_DIR/config.toml` repeats it.
 
-A *schedule* is a number, or a line `{ start = A, end = B, over = F }` from A to B over the first share F of the run,
-and B from there on. Its clock is t, the number of transitions inserted so far.
+A *schedule* is a number, or `{ start = A, end = B, over = F }`: linear from A to B over the first fraction F of the
+run, and constant at B afterwards. It is a function of t, the number of transitions inserted so far. Its range applies
+to A and B.
 """
 
 
+class Comment(NamedTuple):
+    """The comment beside a setting; missing parts are empty."""
+
+    symbol: str  # of the paper
+    unit: str
+    meaning: str
+
+
 def write_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [_section(name, kind) for name, kind in SECTIONS.items()]
     return "\n".join([HEAD, *sections, _limits()])
 
 
-def _section(name: str, kind: Any) -> str:
-    default = getattr(Config(), name)
-    comments = _comments(kind)
-    rows = [
-        f"| `{name}.{field.name}` | {_default(getattr(default, field.name))} | {_allowed(f'{name}.{field.name}')} | "
-        f"{comments.get(field.name, '')} |"
-        for field in fields(kind)
-    ]
-    head = [f"## `[{name}]`", "", inspect.getdoc(kind) or "", "", "| key | default | allowed | meaning |"]
-    return "\n".join([*head, "| --- | --- | --- | --- |", *rows, ""])
-
-
-def _comments(kind: Any) -> dict[str, str]:
-    """The comment beside each field, in the source."""
+def comments_of(kind: Any) -> dict[str, Comment]:
+    """Return the comment beside each field of a dataclass, from its source."""
     lines = re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(kind), re.MULTILINE)
-    return {name: _escaped(comment) for name, comment in lines}
+    return {name: _comment(text) for name, text in lines}
 
 
-def _allowed(key: str) -> str:
-    words = "a schedule" if KINDS[key] is Schedule else describe(KINDS[key])
-    numbers = f", {RANGES[key]}" if key in RANGES else ""
-    return _escaped(f"{words}{numbers}")
+def _comment(text: str) -> Comment:
+    """Split "symbol, unit: meaning"; symbol and unit are optional."""
+    head, colon, meaning = text.partition(": ")
+    found = re.fullmatch(rf"(\w+(?:\(t\))?)??(?:, )?({'|'.join(UNITS)})?", head)
+    return Comment(found[1] or "", found[2] or "", meaning) if colon and found else Comment("", "", text)
 
 
-def _default(value: Any) -> str:
-    return "–" if value is None else f"`{toml_value(value)}`"
+def _section(name: str, kind: Any) -> str:
+    default, comments = getattr(Config(), name), comments_of(kind)
+    rows = [_row(f"{name}.{field.name}", getattr(default, field.name), comments[field.name]) for field in fields(kind)]
+    head = [f"## `[{name}]`", "", inspect.getdoc(kind) or "", "", _line(COLUMNS), _line(["---"] * len(COLUMNS))]
+    return "\n".join([*head, *rows, ""])
+
+
+def _row(key: str, default: Any, comment: Comment) -> str:
+    kind, numbers = SETTINGS[key]
+    words = "a schedule" if kind is Schedule else describe(kind)
+    meaning = f"{comment.symbol}: {comment.meaning}" if comment.symbol else comment.meaning
+    shown = "–" if default is None else f"`{toml_value(default)}`"
+    return _line([f"`{key}`", shown, words, "" if numbers is None else str(numbers), comment.unit, meaning])
+
+
+def _line(cells: Any) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _limits() -> str:
-    lines = [f"- `{key}` may not be greater than `{bound}`." for key, bound in AT_MOST]
-    return "\n".join(["## Together", "", *lines, ""])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    lines = [f"- `{key}` must not be greater than `{bound}`." for key, bound in AT_MOST]
+    return "\n".join(["## Constraints between settings", "", *lines, ""])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Puts what experiments brought into docs/results/ and docs/results.md: `python -m docs.publish FOLDER...`.
+"""Publish the results of experiments in docs/results/ and docs/results.md: `python -m docs.publish FOLDER...`.
 
-Each folder is that of a finished experiment; small CSV files and pictures of its report are kept under its name. The
-tables in the page are made from those files alone, and a test holds the page to them.
+Each folder is that of a finished experiment; the small CSV files and pictures of its report are kept under its name.
+The tables of the page are generated from those files alone, and a test compares them. Without a folder, only the page
+is written.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from dpsr_apex.formatting import duration, interval, number, probability
 from dpsr_apex.report.command import report_runs
-from dpsr_apex.report.numbers import duration, plain, probability
 
 DOCS = Path(__file__).parent
 PUBLISHED = DOCS / "results"
@@ -29,20 +30,20 @@ Rows = list[dict[str, str]]
 
 
 def publish(folder: Path) -> None:
-    """Keep the small files of an experiment's report under its name."""
+    """Copy the small files of the report on the experiment in `folder` to docs/results/, under its name."""
     kept = PUBLISHED / folder.name
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     shutil.copy(folder / "experiment.toml", kept)
-    with tempfile.TemporaryDirectory() as made:
-        report_runs([folder], Path(made))
-        for path in Path(made).iterdir():
+    with tempfile.TemporaryDirectory() as report:
+        report_runs([folder], Path(report))
+        for path in Path(report).iterdir():
             if path.name in KEPT_FILES or KEPT_PICTURES.fullmatch(path.name):
                 shutil.copy(path, kept)
 
 
 def fill_in(text: str) -> str:
-    """The page with every marked table made anew from the published files."""
+    """Return the page `text` with every marked table regenerated from the published files."""
     return _MARKED.sub(lambda marked: f"{marked[1]}{_table(marked[2], marked[3])}{marked[4]}", text)
 
 
@@ -52,7 +53,7 @@ def _table(kind: str, experiment: str) -> str:
 
 
 def _scores(folder: Path) -> str:
-    """The final evaluations of every group."""
+    """Return the final evaluation scores of every group."""
     intervals = {
         (row["scope"], row["of"]): row
         for row in _read(folder / "statistics.csv")
@@ -61,15 +62,15 @@ def _scores(folder: Path) -> str:
     lines = []
     for row in _read(folder / "final.csv"):
         estimate = intervals[row["environment"], row["group"]]
-        middle = [plain(float(estimate["value"])), _interval(estimate)]
-        others = [plain(float(row[name])) for name in ("mean", "median", "least", "greatest")]
-        lines.append([row["environment"], f"`{row['group']}`", row["n"], *middle, *others])
-    columns = ["environment", "method", "seeds", "IQM", "95% interval", "mean", "median", "least", "greatest"]
+        iqm = [number(float(estimate["value"])), _interval(estimate)]
+        others = [number(float(row[name])) for name in ("mean", "median", "least", "greatest")]
+        lines.append([row["environment"], f"`{row['group']}`", row["n"], *iqm, *others])
+    columns = ["environment", "method", "seeds", "IQM", "95% interval", "mean", "median", "min", "max"]
     return _markdown(columns, lines)
 
 
 def _improvements(folder: Path) -> str:
-    """How likely a seed of dpsr scores higher than one of another method."""
+    """Return the probability that a seed of dpsr scores higher than one of another method, for each method."""
     lines = [
         [row["scope"], f"`{row['of']}`", probability(float(row["value"])), _interval(row, 2)]
         for row in _read(folder / "statistics.csv")
@@ -79,7 +80,7 @@ def _improvements(folder: Path) -> str:
 
 
 def _success(folder: Path) -> str:
-    """How many seeds found the way, and how many kept it."""
+    """Return the fractions of seeds that reached the goal in training, and in the final evaluation."""
     lines = [
         [row["environment"], f"`{row['group']}`", row["seeds"], *_share(row, "found"), *_share(row, "kept")]
         for row in _read(folder / "success.csv")
@@ -93,20 +94,18 @@ def _share(row: dict[str, str], name: str) -> list[str]:
 
 
 def _time(folder: Path) -> str:
-    """What it took."""
+    """Return the time and the speed of the runs of every group."""
     lines = [
         [row["environment"], f"`{row['group']}`", row["runs"], duration(float(row["elapsed_seconds"])),
-         plain(float(row["steps_per_second"]))]
+         number(float(row["steps_per_second"]))]
         for row in _read(folder / "throughput.csv")
     ]  # fmt: skip
-    return _markdown(["environment", "method", "runs", "wall clock a run", "steps/s"], lines)
+    return _markdown(["environment", "method", "runs", "wall clock per run", "steps/s"], lines)
 
 
 def _interval(row: dict[str, str], decimals: int | None = None) -> str:
-    if "nan" in (row["low"], row["high"]) or not row["low"]:
-        return "–"
-    shown = plain if decimals is None else probability
-    return f"{shown(float(row['low']))} – {shown(float(row['high']))}"
+    low, high = (float(row[end] or "nan") for end in ("low", "high"))
+    return interval(low, high, number if decimals is None else probability)
 
 
 def _read(path: Path) -> Rows:

@@ -1,9 +1,9 @@
-"""Takes the pictures of the README: a real run in a real (pseudo-)terminal, and a real report in a browser.
+"""Take the pictures of the README: a real run in a pseudo-terminal, and a real report in a browser.
 
     python docs/screenshots.py live                 docs/pictures/live.png
     python docs/screenshots.py report runs/report   docs/pictures/report.png, by headless Chromium
 
-Nothing is staged: the terminal's bytes go through an emulator, and its cells are drawn as they are.
+The output of the terminal is fed to a terminal emulator, whose cells are drawn as they are.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ COMMAND = Path(sys.executable).with_name("dpsr-apex")
 FONT = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 COLUMNS, LINES = 110, 38
-FINER = 2  # drawn so many times larger, and then made smaller: smooth edges
-CELL = (16 * FINER, 34 * FINER)  # pixels of a character, as drawn
+FINER = 2  # scale at which the picture is drawn before it is reduced, for smooth edges
+CELL = (16 * FINER, 34 * FINER)  # pixels of a character, before the reduction
 FONT_SIZE = 26 * FINER
-LIGHT, HEAVY = 2 * FINER, 5 * FINER  # lines
+LIGHT, HEAVY = 2 * FINER, 5 * FINER  # pixels, width of lines
 MARGIN = 20 * FINER
 BACKGROUND, FOREGROUND = "#16181d", "#d5d8de"
-PALETTE = {  # calm ones; pyte's yellow is called brown
+PALETTE = {  # pyte calls yellow brown
     **{"default": FOREGROUND, "black": "#30343c", "white": "#d5d8de", "brightblack": "#747c8a"},
     **{"red": "#d97b72", "green": "#86c08a", "brown": "#e3bd6d", "blue": "#6d98d3"},
     **{"magenta": "#b48ccd", "cyan": "#62b6c6"},
@@ -48,17 +48,23 @@ MOST_BYTES = 300_000
 
 
 def main() -> None:
-    """Read the command line and take one picture."""
+    """Parse the command line and take one picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(required=True)
     live = commands.add_parser("live", help="the live view of a run")
     live.add_argument(
-        "--until", type=int, default=33_000, metavar="T", help="the moment to take (default: %(default)s)"
+        "--until",
+        type=int,
+        default=33_000,
+        metavar="T",
+        help="clock at which the picture is taken (default: %(default)s)",
     )
-    live.add_argument("run", nargs="*", default=["cartpole", "--actors", "2"], help="after --: what to train")
+    live.add_argument(
+        "run", nargs="*", default=["cartpole", "--actors", "2"], help="after --: arguments of dpsr-apex train"
+    )
     live.set_defaults(take=lambda given: picture_of(screen_of_run(given.run, given.until)))
-    report = commands.add_parser("report", help="the top of a report's page")
-    report.add_argument("folder", type=Path, metavar="FOLDER", help="that has the index.html")
+    report = commands.add_parser("report", help="the top of the page of a report")
+    report.add_argument("folder", type=Path, metavar="FOLDER", help="folder with the index.html")
     report.set_defaults(take=lambda given: picture_of_page(given.folder / "index.html"))
     for command, name in ((live, "live.png"), (report, "report.png")):
         command.add_argument("--out", type=Path, default=PICTURES / name)
@@ -67,17 +73,17 @@ def main() -> None:
 
 
 def save(picture: Image.Image, path: Path) -> None:
-    """As a small PNG."""
+    """Write `picture` as a small PNG; exit with an error if it is too large."""
     path.parent.mkdir(exist_ok=True)
     picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(path, optimize=True)
     size = path.stat().st_size
     sys.stdout.write(f"{path}: {picture.width} x {picture.height}, {size:,} bytes\n")
     if size > MOST_BYTES:
-        sys.exit(f"that is more than {MOST_BYTES:,}")
+        sys.exit(f"{path} is too large: {size:,} bytes (limit {MOST_BYTES:,})")
 
 
 def screen_of_run(run: list[str], until: int) -> pyte.Screen:
-    """The terminal in which `dpsr-apex train` has just shown clock `until`; the run is ended then."""
+    """Run `dpsr-apex train` in a terminal until it shows clock `until`, stop it, and return the screen."""
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)
     master, slave = pty.openpty()
@@ -95,9 +101,9 @@ def screen_of_run(run: list[str], until: int) -> pyte.Screen:
         )
         os.close(slave)
         try:
-            while clock_on(screen) < until or is_talking(master):
+            while clock_on(screen) < until or has_output(master):
                 stream.feed(os.read(master, 65_536))
-        except OSError:  # how the end of a pseudo-terminal is told
+        except OSError:  # raised at the end of a pseudo-terminal
             sys.exit(f"the run ended before t = {until:,}:\n{chr(10).join(screen.display)}")
         finally:
             process.send_signal(signal.SIGINT)
@@ -107,18 +113,18 @@ def screen_of_run(run: list[str], until: int) -> pyte.Screen:
 
 
 def clock_on(screen: pyte.Screen) -> int:
-    """The clock that the screen shows; 0 when it shows none."""
+    """Return the clock that the screen shows; 0 if it shows none."""
     found = re.search(r"([\d,]+) / [\d,]+ transitions", "\n".join(screen.display))
     return int(found[1].replace(",", "")) if found else 0
 
 
-def is_talking(terminal: int) -> bool:
-    """Whether more is on its way: a picture is taken when a screen is complete."""
+def has_output(terminal: int) -> bool:
+    """Return whether more output follows within 0.1 s: a picture is taken of a complete screen."""
     return bool(select.select([terminal], [], [], 0.1)[0])
 
 
 def drain(terminal: int) -> None:
-    """Read what is said until the end, so that nobody waits for a reader."""
+    """Read and discard all output, so that the process does not block, and close the terminal."""
     try:
         while os.read(terminal, 65_536):
             pass
@@ -127,7 +133,7 @@ def drain(terminal: int) -> None:
 
 
 def picture_of(screen: pyte.Screen) -> Image.Image:
-    """The terminal's cells."""
+    """Return a picture of the cells of the terminal."""
     width, height = CELL
     size = (COLUMNS * width + 2 * MARGIN, LINES * height + 2 * MARGIN)
     picture = Image.new("RGB", size, BACKGROUND)
@@ -147,7 +153,7 @@ def picture_of(screen: pyte.Screen) -> Image.Image:
 
 
 def draw_shape(draw: ImageDraw.ImageDraw, character: str, left: int, top: int, colour: str) -> bool:
-    """Draw what must meet its neighbours exactly, which no font does; False for any other character."""
+    """Draw a character that must join its neighbours exactly, which fonts do not; return False for any other."""
     width, height = CELL
     if "▁" <= character <= "█":
         eighths = ord(character) - ord("▁") + 1
@@ -166,7 +172,7 @@ def draw_shape(draw: ImageDraw.ImageDraw, character: str, left: int, top: int, c
 
 
 def draw_braille(draw: ImageDraw.ImageDraw, bits: int, left: int, top: int, colour: str) -> None:
-    """Two by four dots, at equal distances also across characters."""
+    """Draw two by four dots, with equal distances across characters."""
     width, height = CELL
     radius = 2.6 * FINER
     for place, (x, y) in enumerate([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)]):
@@ -176,7 +182,7 @@ def draw_braille(draw: ImageDraw.ImageDraw, bits: int, left: int, top: int, colo
 
 
 def draw_light(draw: ImageDraw.ImageDraw, character: str, left: int, top: int, colour: str) -> None:
-    """Light lines that meet in the middle of the cell, round where they turn."""
+    """Draw light lines that meet in the middle of the cell, with round corners."""
     width, height = CELL
     x, y, half = left + width / 2, top + height / 2, LIGHT / 2
     upper, lower, radius = top, top + height - 1, width / 2
@@ -193,16 +199,19 @@ def draw_light(draw: ImageDraw.ImageDraw, character: str, left: int, top: int, c
 
 
 def picture_of_page(page: Path) -> Image.Image:
-    """The top of a page, as a desktop's browser shows it."""
+    """Return a picture of the top of a page, as a desktop browser shows it."""
     browser = next((found for name in BROWSER if (found := shutil.which(name))), None)
     if browser is None:
-        sys.exit(f"none of {', '.join(BROWSER)} is installed")
+        sys.exit(f"no browser found: install one of {', '.join(BROWSER)}")
     with tempfile.TemporaryDirectory() as folder:
         shot = Path(folder) / "page.png"
         subprocess.run(
             [
                 *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-                *("--run-all-compositor-stages-before-draw", "--virtual-time-budget=5000"),  # when all is drawn
+                *(
+                    "--run-all-compositor-stages-before-draw",
+                    "--virtual-time-budget=5000",
+                ),  # until rendered
                 *(f"--user-data-dir={folder}/profile", f"--window-size={PAGE[0]},{PAGE[1]}"),
                 *(f"--screenshot={shot}", page.resolve().as_uri()),
             ],

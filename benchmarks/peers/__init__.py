@@ -1,7 +1,7 @@
-"""What users would pick instead, each driven by a script of its own in the peers' environments.
+"""Alternatives that are compared with `dpsr_apex`, each driven by its own script in a separate environment.
 
-The scripts know nothing of `dpsr_apex` and are never imported by it. `Peer` starts one and talks with it: it prints
-"ready" once it is set up; then every line of its input is a command, and every line of its output the answer.
+The scripts do not import `dpsr_apex` and are never imported by it. `Peer` starts a script and communicates with it: the
+script prints "ready" once it is set up; then it reads one command per line and prints one answer per line.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from benchmarks.measure import Elapsed
 
 FOLDER = Path(__file__).parent
 TORCH = FOLDER / ".venv-torch" / "bin" / "python"  # tianshou, cpprb, stable-baselines3
-REVERB = FOLDER / ".venv-reverb" / "bin" / "python"  # Reverb with TensorFlow, which want another numpy
+REVERB = FOLDER / ".venv-reverb" / "bin" / "python"  # Reverb with TensorFlow, which need another numpy
 
 
 class Peer:
-    """A script of this folder, at work in its own process."""
+    """A script of this folder, running in its own process."""
 
     def __init__(self, python: Path, script: str, *arguments: object) -> None:
         if not python.exists():
-            raise FileNotFoundError(f"{python} is missing: `make bench` sets it up")
+            raise FileNotFoundError(f"{python} is missing: `make bench` creates it")
         command = [str(python), "-P", str(FOLDER / script), *map(str, arguments)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         while self._read() != "ready":
-            pass  # whatever its imports print
+            pass  # skip output of its imports
 
     def ask(self, command: object) -> list[float]:
-        """Give one command, and wait for the numbers of its answer."""
+        """Send one command and return the numbers of the answer."""
         assert self._process.stdin
         self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
         return [float(number) for number in self._read().split()]
 
-    def work(self, name: str, count: int) -> Callable[[], Elapsed]:
-        """A work that does `name` `count` times there, and gives the time of one."""
+    def task(self, name: str, count: int) -> Callable[[], Elapsed]:
+        """Return a task that runs the operation `name` `count` times in the peer and returns the time of one."""
 
         def repeat() -> Elapsed:
             cpu, wall = self.ask(f"{name} {count}")

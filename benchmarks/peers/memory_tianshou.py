@@ -1,8 +1,7 @@
-"""Resident memory of tianshou's replay that holds recorded pictures, saving single frames and stacking them on demand.
+"""Resident memory of tianshou's replay with recorded frames, saving single frames and stacking them on demand.
 
-Runs in the peers' own environment, with a folder of recorded steps as its argument. Says "ready" once it is set up;
-then every line of its input is how many transitions to store, and every line of its output the bytes that the process
-grew by.
+Runs in the peers' environment, with a folder of recorded steps as its argument. Prints "ready" once it is set up; then
+reads a number of transitions to store per line, and prints the bytes by which the process grew.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ WARM_UP = 200  # transitions
 
 
 def fill(folder: Path, count: int) -> object:
-    """The replay, full of the recorded steps."""
+    """Return a replay filled with `count` recorded steps."""
     from tianshou.data import Batch, ReplayBuffer
 
     replay = ReplayBuffer(count, stack_num=4, ignore_obs_next=True, save_only_last_obs=True)
@@ -33,7 +32,7 @@ def fill(folder: Path, count: int) -> object:
 
 
 def resident() -> int:
-    """Bytes of this process in memory now, without what its allocator keeps for later."""
+    """Return the resident memory of this process in bytes, after returning free memory to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -1,10 +1,10 @@
-"""A plain PyTorch update of the same network by the same rule, from two local numpy arrays: updates a second.
+"""A plain PyTorch update with our network and loss, from local numpy arrays: updates per second.
 
-Runs in the peers' own environment. Says "ready" once it is set up; then every line of its input is a number of
-seconds, and every line of its output the updates per second of that time, and the CPU seconds of one.
+Runs in the peers' environment. Prints "ready" once it is set up; then reads a number of seconds per line, and prints
+the updates per second in that time and the CPU seconds per update.
 
 It is what a careful user would write: dueling double DQN, importance weights, Huber loss, clipped gradients, Adam; new
-priorities are computed and thrown away. Nothing is squeezed and nothing travels.
+priorities are computed and discarded. Nothing is compressed or sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Network(nn.Module):
         self.advantage = nn.Sequential(nn.Linear(3136, 256), nn.ReLU(), nn.Linear(256, ACTIONS))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Q-values of every action."""
+        """Return Q-values of shape (batch, actions)."""
         features = self.torso(observations)
         advantage: Tensor = self.advantage(features)
         value: Tensor = self.value(features)
@@ -60,7 +60,7 @@ class PlainDqn:
         self._optimizer = torch.optim.Adam(self._online.parameters(), lr=1e-4)
 
     def update(self) -> Tensor:
-        """Draw a batch and learn from it; the new priorities."""
+        """Sample a batch, update the network, and return the new priorities."""
         rows = self._rng.integers(0, CAPACITY, BATCH)
         weights = torch.ones(BATCH)
         s_tm1, s_t = (torch.from_numpy(states[rows]).float() / 255 for states in (self._s_tm1, self._s_t))
@@ -68,12 +68,12 @@ class PlainDqn:
         with torch.no_grad():
             best = self._online(s_t).argmax(dim=1, keepdim=True)
             bootstrap = self._target(s_t).gather(1, best)[:, 0]
-            goes_on = torch.from_numpy(~self._terminal[rows])
-            values = torch.from_numpy(self._rewards[rows]) + DISCOUNT * goes_on * bootstrap
+            not_terminal = torch.from_numpy(~self._terminal[rows])
+            values = torch.from_numpy(self._rewards[rows]) + DISCOUNT * not_terminal * bootstrap
         taken = self._online(s_tm1).gather(1, actions)[:, 0]
         loss = (weights * smooth_l1_loss(taken, values, reduction="none")).mean()
         self._optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         nn.utils.clip_grad_norm_(self._online.parameters(), CLIP)
         self._optimizer.step()
         priorities: Tensor = (values - taken).detach().abs()
@@ -87,11 +87,11 @@ def main() -> None:
         plain.update()
     print("ready", flush=True)
     for line in sys.stdin:
-        began, cpu, updates = time.perf_counter(), time.process_time(), 0
-        while time.perf_counter() - began < float(line):
+        started, cpu, updates = time.perf_counter(), time.process_time(), 0
+        while time.perf_counter() - started < float(line):
             plain.update()
             updates += 1
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
         print(updates / seconds, (time.process_time() - cpu) / updates, flush=True)
 
 

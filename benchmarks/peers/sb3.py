@@ -1,12 +1,12 @@
-"""stable-baselines3's DQN on Breakout with our network, in steady state: environment steps a second.
+"""stable-baselines3's DQN on Breakout with our network, in steady state: environment steps per second.
 
-Runs in the peers' own environment. Says "ready" once learning has begun; then every line of its input is a number of
-seconds, and every line of its output the steps and the updates per second of that time.
+Runs in the peers' environment. Prints "ready" once updates have started; then reads a number of seconds per line, and
+prints the steps and the updates per second in that time.
 
-Its update does less than ours: it is no double DQN (one pass through a network less), all transitions weigh the same,
-no priorities are kept, and nothing is recycled. Its replay is small, so that filling it takes no time.
-Its games are stepped in its own process: with its `SubprocVecEnv` it was slower (82 and 76 steps a second beside 85 and
-86, on two cores).
+Its update does less than ours: it is not double DQN (one forward pass less), has no importance weights and no
+priorities, and nothing is recycled. Its replay is small, so that filling it takes no time. Its environments are
+stepped in its own process, because its `SubprocVecEnv` was slower (82 and 76 instead of 85 and 86 steps per second, on
+two cores).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEARNING_STARTS = 1_000
 FEATURES, HEAD = 3136, 256
 
 
-class Torso(BaseFeaturesExtractor):  # type: ignore[misc]  # its types are not here
+class Torso(BaseFeaturesExtractor):  # type: ignore[misc]  # stable-baselines3 is not installed in this environment
     """The three convolutions."""
 
     def __init__(self, space: Any) -> None:
@@ -42,7 +42,7 @@ class Torso(BaseFeaturesExtractor):  # type: ignore[misc]  # its types are not h
         self.layers = nn.Sequential(*layers, nn.Flatten())
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Features of each observation."""
+        """Return the features of each observation."""
         features: Tensor = self.layers(observations)
         return features
 
@@ -56,13 +56,13 @@ class Dueling(nn.Module):
         self.advantage = nn.Sequential(nn.Linear(FEATURES, HEAD), nn.ReLU(), nn.Linear(HEAD, actions))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Q-values of every action."""
+        """Return Q-values of shape (batch, actions)."""
         advantage: Tensor = self.advantage(features)
         value: Tensor = self.value(features)
         return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
-class DuelingQNetwork(QNetwork):  # type: ignore[misc]  # its types are not here
+class DuelingQNetwork(QNetwork):  # type: ignore[misc]  # stable-baselines3 is not installed in this environment
     """stable-baselines3's network with our heads."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -70,46 +70,46 @@ class DuelingQNetwork(QNetwork):  # type: ignore[misc]  # its types are not here
         self.q_net = Dueling(int(self.action_space.n))
 
 
-class DuelingPolicy(CnnPolicy):  # type: ignore[misc]  # its types are not here
+class DuelingPolicy(CnnPolicy):  # type: ignore[misc]  # stable-baselines3 is not installed in this environment
     """stable-baselines3's policy with our network."""
 
     def make_q_net(self) -> QNetwork:
-        """The online or the target network."""
+        """Create the online or the target network."""
         options = self._update_features_extractor(self.net_args, features_extractor=None)
         return DuelingQNetwork(**options).to(self.device)
 
 
-class Moment(NamedTuple):
-    """Where the training stands."""
+class Progress(NamedTuple):
+    """Time, steps and updates so far."""
 
     seconds: float
     steps: int
     updates: int
 
 
-class Watch(BaseCallback):  # type: ignore[misc]  # its types are not here
-    """Measures when it is told to; between, the training stands still."""
+class Measurement(BaseCallback):  # type: ignore[misc]  # stable-baselines3 is not installed in this environment
+    """Measures on command; in between, training is paused."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._began: Moment | None = None
+        self._start: Progress | None = None
         self._seconds = 0.0
 
     def _on_step(self) -> bool:
-        now = Moment(time.perf_counter(), self.num_timesteps, self.model._n_updates)
-        if self._began is None:
+        now = Progress(time.perf_counter(), self.num_timesteps, self.model._n_updates)
+        if self._start is None:
             if now.steps < 1.5 * LEARNING_STARTS:
                 return True
             print("ready", flush=True)
         else:
-            seconds = now.seconds - self._began.seconds
+            seconds = now.seconds - self._start.seconds
             if seconds < self._seconds:
                 return True
-            steps, updates = now.steps - self._began.steps, now.updates - self._began.updates
+            steps, updates = now.steps - self._start.steps, now.updates - self._start.updates
             print(steps / seconds, updates / seconds, flush=True)
         line = sys.stdin.readline()
         self._seconds = float(line or 0)
-        self._began = now._replace(seconds=time.perf_counter())
+        self._start = now._replace(seconds=time.perf_counter())
         return bool(line)
 
 
@@ -133,7 +133,7 @@ def main() -> None:
         learning_rate=1e-4,
         device="cpu",
     )
-    model.learn(10_000_000, callback=Watch())
+    model.learn(10_000_000, callback=Measurement())
 
 
 if __name__ == "__main__":
