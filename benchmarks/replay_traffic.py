@@ -78,7 +78,7 @@ def record(config: Config) -> Recorded:
     errors = np.random.default_rng(0).lognormal(-3.0, 2.0, len(played))
     empty = np.zeros(0)
     chunks = [
-        Chunk(0, played.rows(i, i + size), errors[i : i + size], empty, empty.astype(np.int64))
+        Chunk(0, played.rows(i, i + size), errors[i : i + size], empty, empty.astype(np.int64), 0.0)
         for i in range(0, len(played), size)
     ]
     arrays = {
@@ -127,7 +127,7 @@ class OurReplay:
 
     def writers(self, count: int, encoding: str = "recorded") -> Clients:
         """Start `count` actors; with encoding "live" they compress and encode every chunk."""
-        window = self._config.system.window
+        window = self._config.system.in_flight // self._config.system.chunk  # chunks
         return Clients("writers", self._address.endpoint, self._run_id, count, window, encoding, self._chunks)
 
     def set_rate(self, steps_per_update: int) -> None:

@@ -86,7 +86,7 @@ def measure_sizes(n_steps: int) -> Sizes:
     while replay.size < TRANSITIONS:
         transitions = next(chunks)
         errors = rng.lognormal(-3.0, 2.0, len(transitions))
-        chunk = Chunk(len(sizes), transitions, errors, np.zeros(0), np.zeros(0, dtype=np.int64))
+        chunk = Chunk(len(sizes), transitions, errors, np.zeros(0), np.zeros(0, dtype=np.int64), 0.0)
         sizes.append((size_of(chunk), len(transitions)))
         replay.insert(transitions, errors)
     env.close()
@@ -100,9 +100,9 @@ def _others(replay: Replay, agent: Agent) -> tuple[float, float, float, float]:
     identities = np.arange(BATCH)
     return (
         float(np.mean(sizes)),
-        size_of(Weights(1, 1, 1, pack_weights(agent.weights("online")), None)),
+        size_of(Weights(1, 1, 1, 1, pack_weights(agent.weights("online")), None)),
         size_of(Priorities(1 << 60, identities, identities.astype(np.float64))),
-        size_of(Acknowledged(1 << 20, 1 << 20)),
+        size_of(Acknowledged(1 << 20, 1 << 20, 1 << 20, 200)),
     )
 
 

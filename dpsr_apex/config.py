@@ -156,11 +156,13 @@ class SystemConfig:
     """How the processes of a run work together; a single-process run uses only `actors`."""
 
     actors: Annotated[int | None, Range(0)] = None  # processes: on this machine; 0 = single process, None = by cores
-    chunk: Annotated[int, Range(1, 10_000)] = 50  # transitions: that an actor sends in one message
-    window: Annotated[int, Range(1, 100)] = 4  # chunks: per actor that may be unacknowledged before it waits
+    chunk: Annotated[int, Range(1, 10_000)] = 50  # transitions: that an actor sends in one message, at most
+    in_flight: Annotated[int, Range(1, 100_000)] = 200  # transitions: per actor, unacknowledged before it waits
+    in_flight_behind: Annotated[int, Range(1)] = 16  # updates: worth of transitions in flight if the learner is behind
     weights_period: Annotated[int, Range(1)] = 100  # environment steps: between an actor's requests for weights
+    weights_age: Annotated[int, Range(1)] = 5  # updates: times the number of actors, after which they are requested too
     prefetch: Annotated[int, Range(1, 100)] = 4  # batches: that the learner requests ahead
-    rate_tolerance: Annotated[int, Range(1)] = 200  # transitions: by which insertion may run ahead of updates
+    rate_tolerance: Annotated[int, Range(1)] = 10  # transitions: by which insertion may run ahead of updates
     recycle_deadline: Annotated[float, Range(0, above=True)] = 10.0  # seconds: after which a round ends incomplete
     lease: Annotated[float, Range(1)] = 10.0  # seconds: of silence after which a process is considered gone
 

@@ -29,6 +29,7 @@ from dpsr_apex.roles.learner import Learner
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import LearnerState, Learning, SaveRequest, Weights
 
+PUBLISHING_SHARE = 0.05  # fraction of the time in which weights may be published instead of updated
 VERSION_BITS = 40  # low bits of a version, which count updates; the higher bits identify the learner process
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class LearnerProcess:
         self._t = 0
         self._has_started = False
         self._published: Weights | None = None
+        self._publish_at = 0.0  # not earlier
         self._report = Report(time.monotonic())
 
     def run(self, interrupt: Interrupt) -> int:
@@ -72,7 +74,7 @@ class LearnerProcess:
         try:
             while self._talk.goodbye is None and not interrupt.asked:
                 self._do(self._talk.next_work())
-                if self._talk.take_publish_request():
+                if time.monotonic() >= self._publish_at and self._talk.take_publish_request():
                     self._publish()
                 if (report := self._report.when_due(self._learner.updates, time.monotonic())) is not None:
                     self._talk.report(report)
@@ -117,6 +119,7 @@ class LearnerProcess:
         return LearnerState(json.dumps(facts), pack_weights(arrays))
 
     def _publish(self) -> None:
+        began = time.monotonic()
         agent, former = self._learner.agent, self._published
         target_version = self._version_base + self._learner.target_synced_at
         if former is not None and former.target_version == target_version:
@@ -124,8 +127,10 @@ class LearnerProcess:
         else:
             target = pack_weights(agent.weights("target"))
         online = pack_weights(agent.weights("online"))
-        self._published = Weights(self._version, target_version, self._t, online, target)
+        self._published = Weights(self._version, target_version, self._t, self._learner.updates, online, target)
         self._talk.report(self._published)
+        ended = time.monotonic()
+        self._publish_at = ended + (ended - began) * (1 / PUBLISHING_SHARE - 1)
 
 
 class Report:

@@ -181,8 +181,11 @@ class ReplayProcess:
             self._recorder.add_updates(report.recent, report.loss, report.mean_q, report.gradient_norm)
         evaluations = read_rows(self._run.evaluations)
         self._recorder.totals.evaluation_mean = evaluations[-1]["mean"] if evaluations else None
+        age = service.flow.policy_ages.drain()
         more = {
             "actors": len(service.sessions.actors),
+            "policy_age_mean": age.mean,
+            "policy_age_p95": age.p95,
             "learner_waiting": service.learning.waiting if service.learning else None,
             **{f"traffic_{name}": count for name, count in service.traffic.counts().items()},
         }

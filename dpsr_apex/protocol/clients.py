@@ -56,9 +56,11 @@ class ActorClient:
 
     def __init__(self, request: Join, system: SystemConfig, now: float) -> None:
         self.membership = Membership(request, system.lease, now)
-        self.outbox = Outbox(system.chunk, system.window, system.lease / 2, now)
+        self.outbox = Outbox(system.chunk, system.in_flight, system.lease / 2, now)
         self.weights = WeightsSubscription(now)
         self._weights_period = system.weights_period
+        self._weights_age = system.weights_age
+        self._updates = 0  # made by the learner, as last heard
         self._steps_since_request = 0
         self._position: tuple[int, int] | None = None
         self._to_recycle: deque[Recycle] = deque(maxlen=RECYCLE_REQUESTS)
@@ -90,7 +92,8 @@ class ActorClient:
                 log.info("joined as actor %d of %d at t = %d", message.place, message.actors, message.t)
                 instructions += [SetClock(message.t), *self.outbox.resume(message.sequence, now)]
             case Acknowledged():
-                self.outbox.acknowledged(message.sequence, now)
+                self.outbox.acknowledged(message.sequence, message.in_flight, now)
+                self._updates = message.updates
                 instructions.append(SetClock(message.t))
             case Recycle():
                 self._to_recycle.append(message)
@@ -101,13 +104,13 @@ class ActorClient:
     def tick(self, now: float) -> list[ActorInstruction]:
         """Do everything that is due; must be called after each step, and at least a few times a second."""
         instructions: list[ActorInstruction] = [*self.weights.follow(self.membership.learner)]
-        if self.weights.t is None or self._steps_since_request >= self._weights_period:
+        if self._wants_weights:
             self.weights.want()
             self._steps_since_request = 0
         instructions += self.weights.tick(now)
         if self.membership.welcome is not None:
             self.weights.log_waiting(now)
-            instructions += self.outbox.tick(now)
+            instructions += self.outbox.tick(self.membership.actors, now)
         self.membership.sent, self.membership.sequence = self.outbox.sent, self.outbox.oldest
         return [*instructions, *self.membership.tick(now)]
 
@@ -120,7 +123,7 @@ class ActorClient:
         """Handle the result of one step of all environments; `episodes`: score and length of each that ended."""
         self._steps_since_request += 1
         if transitions is not None:
-            self.outbox.add(transitions, td_errors)
+            self.outbox.add(transitions, td_errors, self.weights.updates)
         for score, steps in episodes:
             self.outbox.add_episode(score, steps)
 
@@ -142,6 +145,13 @@ class ActorClient:
             return []
         self._stop_by = now + timeouts.ACTOR_DRAIN
         return [] if self.membership.welcome is None else [*self.outbox.flush(now)]
+
+    @property
+    def _wants_weights(self) -> bool:
+        """Whether there are no weights yet, or they are old by the actor's own steps or by the learner's updates."""
+        age = self._updates - self.weights.updates
+        is_old = age >= self._weights_age * max(self.membership.actors, 1) and not self.weights.is_requested
+        return self.weights.t is None or is_old or self._steps_since_request >= self._weights_period
 
     def _reposition(self) -> list[ActorInstruction]:
         welcome = self.membership.welcome

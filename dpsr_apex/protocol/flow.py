@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from dpsr_apex.config import Config
 from dpsr_apex.protocol.conversions import batch_message, recycle_request
 from dpsr_apex.protocol.dispatch import Dispatch
-from dpsr_apex.protocol.inbox import Inbox
+from dpsr_apex.protocol.inbox import Inbox, Stream
+from dpsr_apex.protocol.policy_age import PolicyAges
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.protocol.sessions import Session, Sessions
+from dpsr_apex.protocol.throttle import Throttle
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.wire.messages import Acknowledged, Chunk, Message, Priorities, Recycled, Refused
@@ -54,7 +56,10 @@ class Flow:
         self.era = era
         self.rate = RateLimiter.of(config)
         self.traffic = Traffic()
-        self.inbox = Inbox(config.system.window, self.traffic)
+        self.inbox = Inbox(config.system.in_flight, self.traffic)
+        self.throttle = Throttle(config)
+        self._in_flight = config.system.in_flight  # limit that the actors were told last
+        self.policy_ages = PolicyAges()
         self.dispatch = Dispatch(config.system.recycle_deadline, self.traffic)
         self.credits = 0  # batches that the learner has requested but not received
         self.closed = False  # whether inserting and sampling have stopped
@@ -90,8 +95,9 @@ class Flow:
         while self.inbox and (self.closed or (self.remaining_steps and self.rate.may_insert(self.t))):
             outgoing += self._settle_next_chunk(now)
             outgoing += self._send_batches()
+        self.throttle.observe(bool(self.inbox), now)
         self._end_rounds(now)
-        return outgoing + self._send_candidates()
+        return outgoing + self._send_limit() + self._send_candidates()
 
     def close(self) -> list[Outgoing]:
         """Stop inserting and sampling; queued and future chunks are rejected."""
@@ -104,9 +110,9 @@ class Flow:
         """Reassign its candidates, because messages to its former address may be lost."""
         self.dispatch.release(actor.name)
 
-    def actor_joined(self, actor: Session, sequence: int) -> int:
-        """Return the next chunk expected from an actor that can no longer send chunks before `sequence`."""
-        return self.inbox.begin(actor.key, sequence).accepted
+    def actor_joined(self, actor: Session, sequence: int) -> Stream:
+        """Return the stream of an actor that can no longer send chunks before `sequence`."""
+        return self.inbox.begin(actor.key, sequence)
 
     def learner_joined(self) -> None:
         """Discard the learner's requests: it repeats them after joining."""
@@ -128,7 +134,11 @@ class Flow:
     def take_chunk(self, actor: Session, chunk: Chunk) -> Acknowledged | None:
         """Queue a chunk; if it is out of order, return an acknowledgement of the chunks settled so far."""
         stream = self.inbox.stream(actor.key)
-        return None if self.inbox.put(stream, chunk) else Acknowledged(stream.settled, self.t)
+        return None if self.inbox.put(stream, chunk) else self.acknowledgement(stream)
+
+    def acknowledgement(self, stream: Stream) -> Acknowledged:
+        """Return the acknowledgement of the chunks settled so far."""
+        return Acknowledged(stream.settled, self.t, self.rate.batches, self._in_flight)
 
     def take_request(self) -> None:
         """Count the learner's request for one more batch."""
@@ -173,13 +183,14 @@ class Flow:
         actor = self._sessions.of(stream.key)
         if actor is None:
             return []
-        replies: list[Message] = [Acknowledged(stream.settled, self.t), *([Refused(refusal)] if refusal else [])]
+        replies: list[Message] = [self.acknowledgement(stream), *([Refused(refusal)] if refusal else [])]
         return [Outgoing(actor.address, reply) for reply in replies]
 
     def _insert(self, name: str, chunk: Chunk, now: float) -> str:
         """Insert as many transitions as the run still needs; return "", or the reason why the replay rejected them."""
         count = len(chunk.transitions)
         taken = min(count, self.remaining_steps)
+        updates_due = self._updates_due
         try:
             episodes = list(zip(chunk.scores.tolist(), chunk.lengths.tolist(), strict=True))
             rounds = self.replay.insert(*_first(chunk, taken))
@@ -189,12 +200,18 @@ class Flow:
             self._warner.warn(f"{name}, {count} transitions", str(error))
             return str(error)
         self.traffic.inserted += taken
+        self.policy_ages.add(updates_due, chunk.policy, taken)
         self.traffic.refused += count - taken
         if self.remaining_steps or taken:
             self._episodes += episodes
         for round_ in rounds:
             self.dispatch.open(recycle_request(round_, self.era), now)
         return ""
+
+    @property
+    def _updates_due(self) -> float:
+        """The updates that a policy without delay has at this clock."""
+        return self.rate.batches if self.rate.steps_per_update == 0 else self.rate.batches_due(self.t)
 
     def _send_batches(self) -> list[Outgoing]:
         learner = self._sessions.learner
@@ -211,6 +228,15 @@ class Flow:
         for number in self.dispatch.over(now):
             if number in self.replay.rounds:
                 self.replay.expire(number)
+
+    def _send_limit(self) -> list[Outgoing]:
+        """Tell the actors at once if they may have more or fewer transitions in flight."""
+        actors = self._sessions.actors
+        in_flight = self.throttle.limit(len(actors), self.rate.steps_per_update)
+        if in_flight == self._in_flight:
+            return []
+        self._in_flight = in_flight
+        return [Outgoing(actor.address, self.acknowledgement(self.inbox.stream(actor.key))) for actor in actors]
 
     def _send_candidates(self) -> list[Outgoing]:
         if not self.dispatch.has_waiting:

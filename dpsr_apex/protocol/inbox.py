@@ -25,7 +25,7 @@ class Stream:
     key: Key
     accepted: int = 0  # sequence number of the next expected chunk
     settled: int = 0  # all chunks before this one were inserted or rejected
-    queued: int = 0
+    queued: int = 0  # transitions
     sent: int = 0  # transitions, by the actor's own count
 
 
@@ -37,10 +37,10 @@ class Arrival(NamedTuple):
 
 
 class Inbox:
-    """One queue for the chunks of all actors, at most `window` of each. Streams outlast sessions."""
+    """One queue for the chunks of all actors, with `in_flight` transitions of each. Streams outlast sessions."""
 
-    def __init__(self, window: int, traffic: Traffic) -> None:
-        self._window = window
+    def __init__(self, in_flight: int, traffic: Traffic) -> None:
+        self._in_flight = in_flight
         self._traffic = traffic
         self._queue: deque[Arrival] = deque()
         self._streams: dict[Key, Stream] = {}
@@ -80,17 +80,17 @@ class Inbox:
         stream.sent = max(sent, stream.sent)
 
     def put(self, stream: Stream, chunk: Chunk) -> bool:
-        """Queue the chunk if it is the next one and the actor's window is not full; return whether it is in order."""
+        """Queue the chunk if it is the next one and fewer than `in_flight` wait; return whether it is in order."""
         if chunk.sequence != stream.accepted:
             early = chunk.sequence > stream.accepted
             self._traffic.gaps += early
             self._traffic.duplicate_chunks += not early
             return False
-        if stream.queued >= self._window:
+        if stream.queued >= self._in_flight:
             self._traffic.overruns += 1
             return True
         stream.accepted += 1
-        stream.queued += 1
+        stream.queued += len(chunk.transitions)
         self._traffic.received += len(chunk.transitions)
         self._queue.append(Arrival(stream, chunk))
         return True
@@ -99,7 +99,7 @@ class Inbox:
         """Remove and return the oldest chunk, which counts as settled from now on."""
         arrival = self._queue.popleft()
         stream = arrival.stream
-        stream.queued -= 1
+        stream.queued -= len(arrival.chunk.transitions)
         stream.settled = max(stream.settled, arrival.chunk.sequence + 1)
         return arrival
 

@@ -325,8 +325,11 @@ class ReplayService:
         return self._refuse_join(join, f"the run has ended: {reason}", host)
 
     def _welcome(self, session: Session, sequence: int) -> Replies:
-        expected = self.flow.actor_joined(session, sequence) if session.role == "actor" else 0
+        stream = self.flow.actor_joined(session, sequence) if session.role == "actor" else None
+        expected = stream.accepted if stream else 0
         welcome = Welcome(self.flow.era, self.t, session.index, self._actors, expected, *self._weights)
+        if stream:
+            return [welcome, self.flow.acknowledgement(stream)]
         if session.role != "learner":
             return [welcome]
         self.flow.learner_joined()

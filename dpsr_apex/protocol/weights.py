@@ -32,6 +32,7 @@ class WeightsSubscription:
 
     def __init__(self, now: float) -> None:
         self.t: int | None = None  # clock of the newest weights; None before the first
+        self.updates = 0  # that they have had
         self.answers = 0  # so far, including those without newer weights
         self._learner = ("", b"")  # endpoint and public key
         self._is_reachable = False
@@ -49,6 +50,11 @@ class WeightsSubscription:
         self._learner = learner
         self._patience = timeouts.WEIGHTS_ANSWER
         return self._connect()
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether a request is open."""
+        return self._requested_at is not None
 
     def want(self) -> None:
         """Request newer weights at the next tick, or as soon as the open request is answered."""
@@ -77,7 +83,7 @@ class WeightsSubscription:
     def loaded(self, weights: Weights) -> None:
         """Note that the agent has loaded these weights."""
         self._version, self._target_version = weights.version, weights.target_version
-        self.t = weights.t
+        self.t, self.updates = weights.t, weights.updates
 
     def undelivered(self) -> None:
         """Request again at the next tick, because the socket did not accept the request."""

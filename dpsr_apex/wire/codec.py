@@ -26,7 +26,7 @@ from dpsr_apex.wire.fields import Frame as Frame
 from dpsr_apex.wire.messages import Message, Refused
 from dpsr_apex.wire.values import BadValue
 
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_FRAME = 256 * 2**20  # bytes in any one frame
 MAX_HEADER = 2**20  # bytes in frame 0, which contains all strings
 MAX_ENTRIES = 64  # in frame 0; more than needed, so that messages of other versions can be recognized

@@ -159,6 +159,7 @@ class Chunk(NamedTuple):
     td_errors: NDArray[np.float64] | None  # the actor's own |TD errors|, if they determine the initial priorities
     scores: NDArray[np.float64]  # of these episodes
     lengths: NDArray[np.int64]  # of these episodes, in steps
+    policy: float  # updates made by the policy that chose the actions, mean over the chunk
 
 
 class Acknowledged(NamedTuple):
@@ -166,6 +167,8 @@ class Acknowledged(NamedTuple):
 
     sequence: int
     t: int
+    updates: int  # made by the learner, or about to be made
+    in_flight: int  # transitions that the actor may have unacknowledged from now on
 
 
 class WeightsRequest(NamedTuple):
@@ -181,6 +184,7 @@ class Weights(NamedTuple):
     version: int
     target_version: int
     t: int
+    updates: int
     online: bytes | None
     target: bytes | None
 

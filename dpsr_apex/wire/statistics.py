@@ -22,7 +22,7 @@ class Traffic:
 
     duplicate_chunks: int = 0
     gaps: int = 0  # chunks received before their predecessor
-    overruns: int = 0  # chunks beyond the window of their actor
+    overruns: int = 0  # chunks beyond `system.in_flight` of their actor
     dropped_requests: int = 0  # for batches, beyond system.prefetch
 
     candidates_reissued: int = 0  # assigned to a second actor, because the first ended or reconnected

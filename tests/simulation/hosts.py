@@ -285,7 +285,7 @@ class LearnerHost:
     def _publish(self, now: float) -> None:
         assert self.updates is not None
         self._is_asked_to_publish = False
-        self._execute(self.client.published(Weights(self.updates, 0, 0, b"online", b"target")), now)
+        self._execute(self.client.published(Weights(self.updates, 0, 0, self.updates, b"online", b"target")), now)
 
     def _execute(self, instructions: Iterable[LearnerInstruction], now: float) -> None:
         for instruction in instructions:
@@ -334,8 +334,8 @@ class WatchedReplay(Replay):
 class WatchedInbox(Inbox):
     """Remembers every transition that was settled: inserted or refused, for good."""
 
-    def __init__(self, window: int, traffic: Traffic) -> None:
-        super().__init__(window, traffic)
+    def __init__(self, in_flight: int, traffic: Traffic) -> None:
+        super().__init__(in_flight, traffic)
         self.settled: list[Row] = []
 
     def pop(self) -> Arrival:
@@ -360,7 +360,7 @@ class ReplayHost:
     def __init__(self, config: Config, era: int, saved: Saved | None) -> None:
         self.replay = WatchedReplay(config, era)
         self.service = ReplayService(config, self.replay, RUN_ID, EMULATOR, era)
-        self.service.flow.inbox = self._inbox = WatchedInbox(config.system.window, self.service.traffic)
+        self.service.flow.inbox = self._inbox = WatchedInbox(config.system.in_flight, self.service.traffic)
         self.states = StateRequests(self.service)
         if saved is not None:
             self.service.load(saved.state)

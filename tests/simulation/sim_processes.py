@@ -23,7 +23,15 @@ CONFIG = Config(
     learner=LearnerConfig(batch_size=4, learning_starts=20, steps_per_update=2),
     run=RunConfig(total_steps=180, checkpoint_period=30),
     system=SystemConfig(
-        actors=2, chunk=4, window=3, prefetch=3, rate_tolerance=20, lease=4.0, recycle_deadline=3.0, weights_period=10
+        actors=2,
+        chunk=4,
+        in_flight=12,
+        in_flight_behind=4,
+        weights_period=10,
+        prefetch=3,
+        rate_tolerance=20,
+        recycle_deadline=3.0,
+        lease=4.0,
     ),
 )
 POLL = 0.25  # seconds between two turns of a process

@@ -46,7 +46,7 @@ def test_a_run_survives_every_fault_in_many_more_histories() -> None:
 def test_the_faults_happen() -> None:
     counts = counts_of(0)
     for fault in ("crash", "cut", "pause", "message lost", "message late", "message repeated", "scale", "node lost"):
-        assert counts[fault] > 10, counts
+        assert counts[fault] >= 10, counts
     for event in ("stop", "told of a crash", "plan checked", "kill"):
         assert counts[event] > 0, counts
     for role in ("actor", "learner", "replay"):

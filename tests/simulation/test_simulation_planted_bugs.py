@@ -41,7 +41,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 def chunks_are_taken_whatever_their_numbers(patch: Patch) -> None:
     def put(inbox: Inbox, stream: Stream, chunk: Chunk) -> bool:
         stream.accepted = max(stream.accepted, chunk.sequence + 1)
-        stream.queued += 1
+        stream.queued += len(chunk.transitions)
         inbox._traffic.received += len(chunk.transitions)
         inbox._queue.append(Arrival(stream, chunk))
         return True
@@ -54,7 +54,8 @@ def chunks_are_acknowledged_before_they_are_inserted(patch: Patch) -> None:
 
     def take(flow: Flow, actor: Session, chunk: Chunk) -> Acknowledged:
         take_chunk(flow, actor, chunk)
-        return Acknowledged(flow.inbox.stream(actor.key).accepted, flow.t)
+        stream = flow.inbox.stream(actor.key)
+        return flow.acknowledgement(stream)._replace(sequence=stream.accepted)
 
     patch.setattr(Flow, "take_chunk", take)
 
@@ -83,7 +84,7 @@ def nothing_is_sent_again_after_a_welcome(patch: Patch) -> None:
 def nothing_overdue_is_sent_again(patch: Patch) -> None:
     create = Outbox.__init__
     patch.setattr(
-        Outbox, "__init__", lambda box, chunk, window, _patience, now: create(box, chunk, window, math.inf, now)
+        Outbox, "__init__", lambda box, chunk, in_flight, _patience, now: create(box, chunk, in_flight, math.inf, now)
     )
 
 

@@ -181,7 +181,7 @@ def assert_finished(run: ClusterRun, steps: int) -> None:
     died = list((known - left).elements())
     assert died, "one was killed"
     config = load_config(directory.config).system
-    on_their_way = config.window * config.chunk + HEARD_LATE
+    on_their_way = config.in_flight + HEARD_LATE
     acknowledged += sum(max(sent - on_their_way, 0) for _, sent in died)
     assert acknowledged <= traffic["received"] <= sum(sent for _, sent in known.elements()) + len(died) * on_their_way
 

@@ -77,7 +77,7 @@ def test_a_line_that_is_too_slow_for_the_first_answers_brings_a_later_one(server
         asked.add(received.sender)
         now += timeouts.WEIGHTS_ANSWER * 2**attempt + 0.1
     assert len(asked) == 4, "each time over a new socket"
-    assert server.send(received.sender, encode(Weights(1, 1, 5, BLOB, None)))
+    assert server.send(received.sender, encode(Weights(1, 1, 5, 1, BLOB, None)))
     client.receive()
     client.link.close()
     assert client.subscription.t == 5
@@ -91,7 +91,7 @@ def test_an_answer_that_cannot_be_used_closes_the_request_and_changes_nothing(
 ) -> None:
     client = Client(server)
     received = client.request(0.0)
-    server.send(received.sender, [b"?"] if damage == "no message" else encode(Weights(1, 1, 5, b"garbage", None)))
+    server.send(received.sender, [b"?"] if damage == "no message" else encode(Weights(1, 1, 5, 1, b"garbage", None)))
     client.receive()
     assert client.subscription.answers == 1
     assert client.subscription.t is None
@@ -113,8 +113,8 @@ def test_a_learner_without_an_address_closes_the_socket_and_a_bad_one_is_given_u
 
 def test_networks_that_did_not_come_keep_their_weights(server: ServerSocket) -> None:
     client = Client(server)
-    client.link.execute(LoadWeights(Weights(1, 1, 5, BLOB, BLOB)))
+    client.link.execute(LoadWeights(Weights(1, 1, 5, 1, BLOB, BLOB)))
     client.agent.taken.clear()
-    client.link.execute(LoadWeights(Weights(2, 1, 6, BLOB, None)))
+    client.link.execute(LoadWeights(Weights(2, 1, 6, 2, BLOB, None)))
     assert set(client.agent.taken) == {"online"}
     client.link.close()

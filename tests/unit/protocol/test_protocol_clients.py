@@ -46,9 +46,9 @@ from dpsr_apex.wire.messages import (
 )
 from tests.unit.protocol.watched_service import EMPTY, answer, join, transitions
 
-SYSTEM = SystemConfig(chunk=5, window=2, weights_period=3, prefetch=4, lease=10.0)
+SYSTEM = SystemConfig(chunk=5, in_flight=10, weights_period=3, weights_age=10, prefetch=4, lease=10.0)
 WELCOME = Welcome(era=7, t=30, place=1, actors=4, sequence=0, weights_endpoint="tcp://l:1", weights_key=b"key")
-NEWEST = Weights(5, 3, 25, b"online", b"target")
+NEWEST = Weights(5, 3, 25, 20, b"online", b"target")
 REQUEST = Send(SampleRequest())
 STATE = LearnerState('{"updates": 3}', b"arrays")
 
@@ -94,14 +94,14 @@ def fill(client: ActorClient, now: float = 0.0) -> list[Message]:
 def test_an_actor_steps_until_its_window_is_full_and_then_waits_for_an_acknowledgement() -> None:
     client = acting()
     assert [chunk.sequence for chunk in fill(client) if isinstance(chunk, Chunk)] == [0, 1]
-    assert client.handle(Acknowledged(1, 35), 0.1) == [SetClock(35)]
+    assert client.handle(Acknowledged(1, 35, 20, 10), 0.1) == [SetClock(35)]
     assert client.may_step
 
 
 def test_heartbeats_and_joins_tell_what_was_sent_and_what_can_still_be_sent() -> None:
     client = acting()
     fill(client)
-    client.handle(Acknowledged(1, 35), 0.5)
+    client.handle(Acknowledged(1, 35, 20, 10), 0.5)
     assert client.tick(1.0) == [Send(Heartbeat(10))]
     client.handle(Stranger(), 1.5)
     assert sent([*client.tick(1.5)]) == [join(sequence=1)]
@@ -143,8 +143,21 @@ def test_weights_are_requested_after_a_number_of_steps() -> None:
     for number in range(10):
         step(client, 1)
         asked += [number for given in client.tick(0.0) if isinstance(given, RequestWeights)]
-        client.weights.handle(Weights(5, 3, 25, None, None))
+        client.weights.handle(Weights(5, 3, 25, 20, None, None))
     assert asked == [2, 5, 8]
+
+
+def test_weights_are_requested_when_they_are_old_by_the_updates_of_the_learner_even_without_a_step() -> None:
+    client = acting()
+    old = 20 + 4 * SYSTEM.weights_age  # WELCOME tells of 4 actors
+    for updates, is_requested in ((old - 1, False), (old, True), (old + 50, False)):
+        client.handle(Acknowledged(0, 30, updates, 10), 0.0)
+        requests = [given for given in client.tick(0.0) if isinstance(given, RequestWeights)]
+        assert bool(requests) == is_requested, "one request at a time"
+    newer = NEWEST._replace(version=6, updates=old + 49)
+    client.weights.handle(newer)
+    client.weights.loaded(newer)
+    assert not [given for given in client.tick(0.0) if isinstance(given, RequestWeights)]
 
 
 def test_a_changed_number_of_actors_changes_the_position_once() -> None:
@@ -186,7 +199,7 @@ def test_an_actor_that_is_told_to_stop_waits_for_the_acknowledgement_of_all_that
     assert not client.may_step
     assert client.next_to_recycle() is None
     assert not client.is_over(1.0 + timeouts.ACTOR_DRAIN - 0.1)
-    client.handle(Acknowledged(1, 32), 1.2)
+    client.handle(Acknowledged(1, 32, 20, 10), 1.2)
     assert client.is_over(1.2)
 
 

@@ -31,6 +31,7 @@ from tests.unit.protocol.watched_service import (
     CONFIG,
     EMPTY,
     ERA,
+    acknowledged,
     answer,
     balanced,
     chunk,
@@ -51,10 +52,10 @@ from tests.unit.protocol.watched_service import (
 def test_chunks_are_taken_in_order_and_each_once() -> None:
     replay = service()
     enter(replay, "actor-0")
-    assert reply(replay.handle(b"actor-0", chunk(1), 0.0)) == Acknowledged(0, 0)
-    assert reply(replay.handle(b"actor-0", chunk(0), 0.0)) == Acknowledged(1, 5)
-    assert reply(replay.handle(b"actor-0", chunk(0), 0.0)) == Acknowledged(1, 5)
-    assert reply(replay.handle(b"actor-0", chunk(2), 0.0)) == Acknowledged(1, 5)
+    assert reply(replay.handle(b"actor-0", chunk(1), 0.0)) == acknowledged(0, 0)
+    assert reply(replay.handle(b"actor-0", chunk(0), 0.0)) == acknowledged(1, 5)
+    assert reply(replay.handle(b"actor-0", chunk(0), 0.0)) == acknowledged(1, 5)
+    assert reply(replay.handle(b"actor-0", chunk(2), 0.0)) == acknowledged(1, 5)
     assert (replay.traffic.gaps, replay.traffic.duplicate_chunks) == (2, 1)
     assert (replay.traffic.received, replay.traffic.inserted) == (5, 5)
 
@@ -64,13 +65,13 @@ def test_chunks_wait_for_the_learner_and_only_what_is_settled_is_acknowledged() 
     enter(replay, "actor-0", "actor-1")
     for number in range(3):
         assert replay.handle(b"actor-0", chunk(number), 0.0) == [
-            Outgoing(b"actor-0", Acknowledged(number + 1, 5 * number + 5))
+            Outgoing(b"actor-0", acknowledged(number + 1, 5 * number + 5))
         ]
-    assert replay.handle(b"actor-0", chunk(3), 0.0) == [Outgoing(b"actor-0", Acknowledged(4, 20))]
+    assert replay.handle(b"actor-0", chunk(3), 0.0) == [Outgoing(b"actor-0", acknowledged(4, 20))]
     assert replay.handle(b"actor-0", chunk(4), 0.0) == []
     assert replay.handle(b"actor-1", chunk(0, owner=1), 0.0) == []
     assert replay.handle(b"actor-0", chunk(5), 0.0) == []
-    assert reply(replay.handle(b"actor-0", chunk(4), 0.0)) == Acknowledged(4, 20)
+    assert reply(replay.handle(b"actor-0", chunk(4), 0.0)) == acknowledged(4, 20)
     assert balanced(replay)
     assert replay.flow.inbox.queued_transitions == 15
     enter(replay, "learner-0")
@@ -129,7 +130,7 @@ def test_an_acknowledgement_goes_to_the_newest_address() -> None:
         replay.handle(b"actor-0", chunk(number), 0.0)
     (welcome,) = only(replay.handle(b"new", join(), 0.0), Welcome)
     assert welcome.sequence == 5
-    assert only(replay.handle(b"x", SetRate(0), 0.0), Acknowledged, "new") == [Acknowledged(5, 25)]
+    assert only(replay.handle(b"x", SetRate(0), 0.0), Acknowledged, "new") == [acknowledged(5, 25)]
 
 
 def test_another_incarnation_of_a_name_begins_from_zero() -> None:
@@ -147,8 +148,8 @@ def test_a_replay_that_went_back_continues_from_what_the_actor_still_has() -> No
     replay = service()
     (welcome,) = only(replay.handle(b"a", join(sequence=7), 0.0), Welcome)
     assert welcome.sequence == 7
-    assert reply(replay.handle(b"a", chunk(6), 0.0)) == Acknowledged(7, 0)
-    assert reply(replay.handle(b"a", chunk(7), 0.0)) == Acknowledged(8, 5)
+    assert reply(replay.handle(b"a", chunk(6), 0.0)) == acknowledged(7, 0)
+    assert reply(replay.handle(b"a", chunk(7), 0.0)) == acknowledged(8, 5)
 
 
 def test_a_jump_ahead_of_what_is_queued_never_goes_back() -> None:
@@ -157,7 +158,7 @@ def test_a_jump_ahead_of_what_is_queued_never_goes_back() -> None:
     for number in range(6):
         replay.handle(b"actor-0", chunk(number), 0.0)
     replay.handle(b"actor-0", join(sequence=50), 0.0)
-    assert set(only(replay.handle(b"x", SetRate(0), 0.0), Acknowledged)) == {Acknowledged(50, 25), Acknowledged(50, 30)}
+    assert set(only(replay.handle(b"x", SetRate(0), 0.0), Acknowledged)) == {acknowledged(50, 25), acknowledged(50, 30)}
     assert balanced(replay)
 
 
@@ -171,12 +172,12 @@ def test_the_number_of_gone_actors_remembered_is_bounded(monkeypatch: pytest.Mon
         replay.handle(f"actor-{number}".encode(), chunk(0), 0.0)
         replay.handle(f"actor-{number}".encode(), Leave(5), 0.0)
     assert [name for name, *_ in replay.flow.inbox.save()] == ["actor-live", "actor-3", "actor-4", "actor-5"]
-    assert reply(replay.handle(b"actor-live", chunk(0), 0.0)) == Acknowledged(1, replay.t)
+    assert reply(replay.handle(b"actor-live", chunk(0), 0.0)) == acknowledged(1, replay.t)
     enter(replay, "actor-4")
     for number in range(6, 12):
         enter(replay, f"actor-{number}")
         replay.handle(f"actor-{number}".encode(), Leave(0), 0.0)
-    assert reply(replay.handle(b"actor-4", chunk(0), 0.0)) == Acknowledged(1, replay.t)
+    assert reply(replay.handle(b"actor-4", chunk(0), 0.0)) == acknowledged(1, replay.t)
 
 
 def test_nothing_is_inserted_beyond_the_last_step_and_actors_wait_there() -> None:
@@ -213,8 +214,8 @@ def test_a_chunk_that_the_replay_refuses_is_settled_counted_logged_and_told(
 ) -> None:
     replay = service()
     enter(replay, "actor-0")
-    acknowledged, refused = (message for _, message in replay.handle(b"actor-0", bad, 0.0))
-    assert acknowledged == Acknowledged(1, 0)
+    settled, refused = (message for _, message in replay.handle(b"actor-0", bad, 0.0))
+    assert settled == acknowledged(1, 0)
     assert isinstance(refused, Refused)
     assert refused.reason in caplog.text
     assert (replay.traffic.refused, replay.traffic.inserted, replay.t) == (5, 0, 0)
@@ -222,7 +223,7 @@ def test_a_chunk_that_the_replay_refuses_is_settled_counted_logged_and_told(
     assert "actor-0" in caplog.text
     assert replay.drain_episodes() == []
     assert balanced(replay)
-    assert reply(replay.handle(b"actor-0", chunk(1), 0.0)) == Acknowledged(2, 5)
+    assert reply(replay.handle(b"actor-0", chunk(1), 0.0)) == acknowledged(2, 5)
 
 
 def test_games_are_collected_once() -> None:
@@ -255,7 +256,7 @@ def test_batches_follow_the_transitions_however_they_arrive(
     batches = 0
     for number, count in enumerate(counts):
         t = replay.t
-        outgoing = replay.handle(b"actor-0", Chunk(number, transitions(count, t), None, np.zeros(0), EMPTY), 0.0)
+        outgoing = replay.handle(b"actor-0", Chunk(number, transitions(count, t), None, np.zeros(0), EMPTY, 0.0), 0.0)
         batches += len(only(outgoing, Batch))
         assert replay.t == t + count
         assert batches == replay.rate.batches == due_one_by_one(replay.t, learning_starts, steps_per_update)

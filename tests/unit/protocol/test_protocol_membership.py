@@ -139,7 +139,7 @@ def test_after_a_lease_of_silence_it_connects_and_joins_again_and_so_on() -> Non
 def test_any_message_of_the_replay_ends_its_silence() -> None:
     membership = member()
     for now in range(1, 100):
-        membership.handle(Acknowledged(now, now), float(now))
+        membership.handle(Acknowledged(now, now, 0, 1), float(now))
         given = ticks(membership, now + 0.0, now + 1.0)
         assert all(isinstance(message, Heartbeat) for _, message in messages(given))
         assert len(messages(given)) == len(given)

@@ -53,6 +53,7 @@ from tests.unit.protocol.watched_service import (
     CONFIG,
     EMPTY,
     ERA,
+    acknowledged,
     answer,
     balanced,
     chunk,
@@ -365,7 +366,7 @@ def test_after_the_goodbye_nothing_more_is_taken_and_everybody_leaves() -> None:
     assert outgoing[-3:] == [Outgoing(name, goodbye) for name in (b"actor-0", b"actor-1", b"learner-0")]
     assert replay.ending
     assert not replay.replay.rounds
-    assert only(replay.handle(b"actor-0", chunk(6), 0.0), Acknowledged, "actor-0") == [Acknowledged(7, t)]
+    assert only(replay.handle(b"actor-0", chunk(6), 0.0), Acknowledged, "actor-0") == [acknowledged(7, t)]
     assert (replay.t, replay.traffic.refused, replay.flow.inbox.queued_transitions) == (t, queued + 5, 0)
     assert balanced(replay)
     assert replay.handle(b"learner-0", SampleRequest(), 0.0) == []
@@ -412,7 +413,7 @@ def test_a_restarted_replay_inserts_nothing_twice_and_loses_nothing_that_was_que
     assert isinstance(reply(other.handle(b"a", join(environment="other"), 0.0)), Refused)
     (welcome,) = only(other.handle(b"a", join(sequence=2), 0.0), Welcome)  # it has not heard of all that is settled
     assert (welcome.sequence, welcome.t) == (4, 20)
-    assert reply(other.handle(b"a", chunk(3), 0.0)) == Acknowledged(4, 20)
+    assert reply(other.handle(b"a", chunk(3), 0.0)) == acknowledged(4, 20)
     other.handle(b"a", Heartbeat(30), 0.0)
     assert other.traffic.sent == 30
 

@@ -10,7 +10,6 @@ from dpsr_apex.config_files import parse_config
 from dpsr_apex.protocol import sessions
 from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
 from dpsr_apex.wire.messages import (
-    Acknowledged,
     Alive,
     Gone,
     Heartbeat,
@@ -33,6 +32,7 @@ from tests.unit.protocol.watched_service import (
     CONFIG,
     EMPTY,
     ERA,
+    acknowledged,
     chunk,
     enter,
     join,
@@ -54,10 +54,12 @@ def test_anyone_is_told_what_is_run_here() -> None:
 
 def test_a_welcome_tells_an_actor_where_things_stand() -> None:
     replay = service(actors=3)
-    assert replay.handle(b"a", join(), 0.0) == [Outgoing(b"a", Welcome(ERA, 0, 0, 3, 0, "", b""))]
+    welcome = Welcome(ERA, 0, 0, 3, 0, "", b"")
+    assert replay.handle(b"a", join(), 0.0) == [Outgoing(b"a", welcome), Outgoing(b"a", acknowledged(0, 0))]
     replay.handle(b"l", join("learner-0", "learner", weights_endpoint="tcp://w", weights_key=b"key"), 0.0)
     replay.handle(b"a", chunk(0), 0.0)
-    assert reply(replay.handle(b"b", join("actor-1"), 0.0)) == Welcome(ERA, 5, 1, 3, 0, "tcp://w", b"key")
+    (second,) = only(replay.handle(b"b", join("actor-1"), 0.0), Welcome)
+    assert second == Welcome(ERA, 5, 1, 3, 0, "tcp://w", b"key")
     assert reply(replay.handle(b"e", join("evaluator-0", "evaluator"), 0.0)) == Welcome(
         ERA, 5, -1, 3, 0, "tcp://w", b"key"
     )
@@ -162,10 +164,10 @@ def test_a_process_that_joins_again_continues_at_its_new_address() -> None:
     replay.handle(b"actor-0", chunk(0), 0.0)
     replay.handle(b"x", Gone("actor-0"), 0.0)
     enter(replay, "actor-2")
-    welcome = reply(replay.handle(b"new", join("actor-1"), 0.0))
+    (welcome,) = only(replay.handle(b"new", join("actor-1"), 0.0), Welcome)
     assert welcome == Welcome(ERA, 5, 1, 2, 0, "", b"")
     assert reply(replay.handle(b"actor-1", Heartbeat(0), 0.0)) == Stranger()
-    assert replay.handle(b"new", chunk(0, owner=1), 0.0) == [Outgoing(b"new", Acknowledged(1, 10))]
+    assert replay.handle(b"new", chunk(0, owner=1), 0.0) == [Outgoing(b"new", acknowledged(1, 10))]
     assert [actor.name for actor in replay.sessions.actors] == ["actor-1", "actor-2"]
 
 
@@ -348,7 +350,7 @@ def test_an_expired_process_can_come_back() -> None:
     tick_on(replay, 0.0, 11.0)
     (welcome,) = only(replay.handle(b"actor-0", join(), 11.0), Welcome)
     assert welcome.sequence == 1
-    assert reply(replay.handle(b"actor-0", chunk(0), 11.0)) == Acknowledged(1, 5)
+    assert reply(replay.handle(b"actor-0", chunk(0), 11.0)) == acknowledged(1, 5)
     assert (replay.t, replay.traffic.duplicate_chunks) == (5, 1)
 
 

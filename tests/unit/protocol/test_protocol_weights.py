@@ -25,7 +25,9 @@ FIRST = RequestWeights(WeightsRequest(UNKNOWN, UNKNOWN))
 
 
 def weights(version: int, target_version: int = 0, t: int = 0) -> Weights:
-    return Weights(version, target_version, t, f"online {version}".encode(), f"target {target_version}".encode())
+    return Weights(
+        version, target_version, t, version, f"online {version}".encode(), f"target {target_version}".encode()
+    )
 
 
 def following() -> WeightsSubscription:
@@ -62,7 +64,7 @@ def test_one_request_is_open_at_a_time_and_names_what_the_client_has() -> None:
     answer(subscription, weights(5, 3, t=70))
     assert (subscription.t, subscription.answers) == (70, 1)
     assert subscription.tick(2.0) == [RequestWeights(WeightsRequest(5, 3))], "wanted again meanwhile"
-    answer(subscription, Weights(5, 3, 75, None, None))
+    answer(subscription, Weights(5, 3, 75, 5, None, None))
     assert (subscription.t, subscription.answers) == (75, 2)
     assert subscription.tick(3.0) == []
 

@@ -16,6 +16,7 @@ from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import (
+    Acknowledged,
     Chunk,
     Join,
     Message,
@@ -32,7 +33,9 @@ CONFIG = Config(
     replay=ReplayConfig(capacity=20, replace_candidates=4, recycle_candidates=4, recycle_period=10),
     learner=LearnerConfig(batch_size=BATCH, learning_starts=8, steps_per_update=2),
     run=RunConfig(total_steps=100),
-    system=SystemConfig(window=3, prefetch=4, rate_tolerance=8, lease=10.0, recycle_deadline=5.0),
+    system=SystemConfig(
+        in_flight=15, in_flight_behind=1_000, prefetch=4, rate_tolerance=8, lease=10.0, recycle_deadline=5.0
+    ),
 )
 
 Kind = TypeVar("Kind")
@@ -83,7 +86,11 @@ def chunk(sequence: int, count: int = 5, owner: int = 0, scores: Iterable[float]
     """Number `sequence` of chunks that all have `count` transitions."""
     scores = np.array(list(scores), dtype=np.float64)
     rows = transitions(count, sequence * count, owner)
-    return Chunk(sequence, rows, td_errors, scores, np.full(scores.size, 11))
+    return Chunk(sequence, rows, td_errors, scores, np.full(scores.size, 11), 0.0)
+
+
+def acknowledged(sequence: int, t: int, updates: int = 0) -> Acknowledged:
+    return Acknowledged(sequence, t, updates, CONFIG.system.in_flight)
 
 
 def join(name: str = "actor-0", role: str = "actor", incarnation: int = 1, **changes: Any) -> Join:

@@ -82,10 +82,10 @@ EXAMPLES: list[Message] = [
     messages.Leave(10**12),
     messages.Goodbye(True, ""),
     messages.Gone("actor-3"),
-    messages.Chunk(5, walk(50), None, np.array([21.0, -21.0]), np.array([100, 2])),
-    messages.Acknowledged(6, 250),
+    messages.Chunk(5, walk(50), None, np.array([21.0, -21.0]), np.array([100, 2]), 8.25),
+    messages.Acknowledged(6, 250, 40, 16),
     messages.WeightsRequest(-1, -1),
-    messages.Weights(7, 4, 1_000, b"\x00online" * 100, None),
+    messages.Weights(7, 4, 1_000, 3, b"\x00online" * 100, None),
     messages.Learning(10, 0, 0.0, -1.5, 1e-300, 0.25),
     messages.SaveRequest(),
     messages.LearnerState("{}", b""),
@@ -95,9 +95,9 @@ EXAMPLES: list[Message] = [
     messages.SetActors(8),
 ]
 
-CHUNK_WITH_ERRORS = messages.Chunk(0, walk(3), np.array([1.0, 2.0, 3.0]), np.zeros(0), np.zeros(0, dtype=np.int64))
-EMPTY_CHUNK = messages.Chunk(0, walk(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
-BARE_WEIGHTS = messages.Weights(7, 4, 1_000, None, None)
+CHUNK_WITH_ERRORS = messages.Chunk(0, walk(3), np.array([1.0, 2.0, 3.0]), np.zeros(0), np.zeros(0, dtype=np.int64), 0.0)
+EMPTY_CHUNK = messages.Chunk(0, walk(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0.0)
+BARE_WEIGHTS = messages.Weights(7, 4, 1_000, 3, None, None)
 ALL = [*EXAMPLES, CHUNK_WITH_ERRORS, EMPTY_CHUNK, BARE_WEIGHTS, NO_STATS]
 
 

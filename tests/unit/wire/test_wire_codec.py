@@ -114,7 +114,7 @@ def rows(draw: st.DrawFn) -> list[Row]:
 @given(rows(), st.booleans())
 def test_any_transitions_come_back_as_they_were(rows: list[Row], with_errors: bool) -> None:
     td_errors = np.arange(len(rows), dtype=np.float64) if with_errors else None
-    chunk = Chunk(1, transitions_of(rows), td_errors, np.zeros(1), np.ones(1, dtype=np.int64))
+    chunk = Chunk(1, transitions_of(rows), td_errors, np.zeros(1), np.ones(1, dtype=np.int64), 0.0)
     assert_same(chunk, decode(encode(chunk)))
 
 
@@ -235,13 +235,15 @@ def test_what_is_wrong_with_frames_is_said(frames: list[bytes], reason: str) -> 
 
 
 def test_a_missing_frame_must_be_announced_as_missing() -> None:
-    number, (_, *behind) = NUMBER[Weights], raw(Weights(1, 2, 3, b"online", b"target"))
+    number, (_, *behind) = NUMBER[Weights], raw(Weights(1, 2, 3, 4, b"online", b"target"))
     for flag in (None, 0, 1, "yes"):
         with pytest.raises(BadMessage, match="online is of type"):
-            decode([*header(PROTOCOL, number, 1, 2, 3, flag, True), *behind])
+            decode([*header(PROTOCOL, number, 1, 2, 3, 4, flag, True), *behind])
     with pytest.raises(BadMessage, match="2 frames, but 3 were received"):
-        decode([*header(PROTOCOL, number, 1, 2, 3, False, True), *behind])
-    assert decode([*header(PROTOCOL, number, 1, 2, 3, False, True), behind[1]]) == Weights(1, 2, 3, None, b"target")
+        decode([*header(PROTOCOL, number, 1, 2, 3, 4, False, True), *behind])
+    assert decode([*header(PROTOCOL, number, 1, 2, 3, 4, False, True), behind[1]]) == Weights(
+        1, 2, 3, 4, None, b"target"
+    )
 
 
 def test_a_missing_array_must_be_announced_as_missing() -> None:
@@ -274,9 +276,9 @@ def test_a_number_in_an_array_that_is_none_is_named_by_field_and_row(bad: float)
         (Priorities(0, np.arange(5), spoilt(5, 3)), "td_errors[3]"),
         (Recycled(0, 0, np.arange(5), walk(5), spoilt(5, 1), none), "td_errors[1]"),
         (Batch(0, 0, np.arange(5), spoilt(5, 0, np.float32), walk(5)), "weights[0]"),
-        (Chunk(0, walk(5), spoilt(5, 2), np.zeros(0), none), "td_errors[2]"),
-        (Chunk(0, walk(5), None, spoilt(3, 2), games), "scores[2]"),
-        (Chunk(0, transitions, None, np.zeros(0), none), "transitions.r_t[4]"),
+        (Chunk(0, walk(5), spoilt(5, 2), np.zeros(0), none, 0.0), "td_errors[2]"),
+        (Chunk(0, walk(5), None, spoilt(3, 2), games, 0.0), "scores[2]"),
+        (Chunk(0, transitions, None, np.zeros(0), none, 0.0), "transitions.r_t[4]"),
     ]
     for message, place in messages:
         with pytest.raises(BadMessage) as caught:
@@ -346,7 +348,7 @@ def chunk_of(**changes: Any) -> list[bytes]:
         len(arrays[part]) if count is None else count
         for part, count in zip(("a_tm1", "references", "piece_sizes"), said.values(), strict=True)
     ]
-    first = header(PROTOCOL, NUMBER[Chunk], 5, *counts, None, 0, 0)
+    first = header(PROTOCOL, NUMBER[Chunk], 5, *counts, None, 0, 0, 0.0)
     return [*first, b"".join(arrays[part].tobytes() for part in COLUMNS), arrays["pieces"].tobytes()]
 
 

@@ -1,0 +1,35 @@
+"""How many transitions the actors may have in flight: sent or about to be sent, but not acknowledged.
+
+A chunk is acknowledged when it is inserted. While the learner is behind, chunks wait for updates, and every transition
+in front of a new one makes the policy that chose it older. So few are allowed then, and more only add delay.
+"""
+
+from __future__ import annotations
+
+from dpsr_apex import timeouts
+from dpsr_apex.config import Config
+
+
+class Throttle:
+    """Lowers the number of transitions in flight while chunks have to wait for the learner."""
+
+    def __init__(self, config: Config) -> None:
+        self.is_active = False
+        self._waited_at = 0.0  # when a chunk last had to wait
+        self._system = config.system
+        self._environments = config.actor.environments
+
+    def observe(self, chunks_wait: bool, now: float) -> None:
+        """Note whether chunks have to wait at time `now`."""
+        if chunks_wait:
+            self.is_active = True
+            self._waited_at = now
+        elif now - self._waited_at > timeouts.THROTTLE_RELEASE:
+            self.is_active = False
+
+    def limit(self, actors: int, steps_per_update: int) -> int:
+        """Return the number of transitions that each actor may have in flight."""
+        if not self.is_active:
+            return self._system.in_flight
+        share = self._system.in_flight_behind * max(steps_per_update, 1) // max(actors, 1)
+        return min(max(share, self._environments), self._system.in_flight)
