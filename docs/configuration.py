@@ -19,7 +19,7 @@ from dpsr_apex.schedules import Schedule
 PAGE = Path(__file__).with_name("configuration.md")
 UNITS: Final = (
     *("transitions", "environment steps", "episodes", "frames", "seconds", "batches", "chunks", "checkpoints"),
-    *("environments", "processes", "threads", "units", "quantiles"),
+    *("environments", "processes", "threads", "units", "quantiles", "updates"),
 )
 COLUMNS: Final = ("key", "default", "type", "range", "unit", "meaning")
 

@@ -118,7 +118,11 @@ def learner(known: Known) -> Section:
         Text.assemble(_label("loss"), number(row.get("loss"), 3), ("   mean Q ", QUIET), number(row.get("mean_q"), 3)),
     ]
     if known.stats:
-        lines.insert(1, _entry("waits", (percent(waiting), "of the time")))
+        age, p95 = (number(row.get(f"policy_age_{name}"), 3) for name in ("mean", "p95"))
+        lines[1:1] = [
+            _entry("waits", (percent(waiting), "of the time")),
+            _entry("actors' policy", (age, "updates old"), (p95, "p95")),
+        ]
     silence = learner.heard_seconds_ago if learner else 0.0
     aside = Text(f"silent for {silence:.0f} s", WARNING) if _is_silent(silence) else Text()
     return Section("learner", aside, 2, len(lines), lambda _width, height: lines[:height])

@@ -37,6 +37,7 @@ class Throughput(NamedTuple):
     steps: float | None  # per second: median over the rows with updates, mean over runs
     updates: float | None  # per second: median over the rows with updates, mean over runs
     steps_per_update: float | None  # achieved, mean over runs
+    policy_age: float | None  # updates: median over the rows with updates, mean over runs; None in a single process
 
 
 def final_table(environment: Environment, comparison: Comparison) -> Table:
@@ -108,6 +109,7 @@ def throughput_of(group: Group) -> Throughput:
         _mean(_median_during_updates(run, "steps_per_second") for run in runs),
         _mean(_median_during_updates(run, "updates_per_second") for run in runs),
         _mean(run.last("steps_per_update") for run in runs),
+        _mean(_median_during_updates(run, "policy_age_mean") for run in runs),
     )
 
 
@@ -117,10 +119,12 @@ def throughput_table(environment: Environment) -> Table:
     for group in environment.groups:
         speed = throughput_of(group)
         wall_clock = duration(speed.seconds)
-        rates = [number(speed.steps), number(speed.updates), number(speed.steps_per_update)]
+        rates = map(number, (speed.steps, speed.updates, speed.steps_per_update, speed.policy_age))
         rows.append([group.label, str(len(group.runs)), wall_clock, *rates])
-    columns = ["group", "runs", "wall clock per run", "steps/s", "updates/s", "steps per update"]
-    return Table("Means over the runs of a group, once updates have started", columns, rows)
+    columns = ["group", "runs", "wall clock per run", "steps/s", "updates/s", "steps per update", "policy age"]
+    return Table(
+        "Means over the runs of a group, once updates have started; the policy age is in updates", columns, rows
+    )
 
 
 def recycling_totals(group: Group) -> dict[str, float]:

@@ -12,7 +12,7 @@ from dpsr_apex.wire.messages import Chunk
 from tests.unit.protocol.watched_service import transitions
 
 SIZE, IN_FLIGHT, PATIENCE = 5, 15, 4.0
-ACTORS = 100  # with so many, a chunk may wait for as long as ever
+ACTORS = 100  # enough that a chunk may wait for the longest time
 
 
 class Box:

@@ -40,7 +40,7 @@ def write(recorder: Recorder, **more: object) -> Row:
 
 def test_every_key_of_a_row_is_in_the_table_of_metrics(recorder: Recorder, tmp_path: Path) -> None:
     traffic = {f"traffic_{field.name}" for field in fields(Traffic)}
-    of_processes = {"actors", "learner_waiting", *traffic}
+    of_processes = {"actors", "learner_waiting", "policy_age_mean", "policy_age_p95", *traffic}
     assert {metric.name for metric in METRICS["Processes"]} == of_processes - {"learner_waiting"}
     row = write(recorder)
     assert row.keys() == metric_names() - of_processes
