@@ -18,7 +18,7 @@ from dpsr_apex.schedules import Schedule
 
 PAGE = Path(__file__).with_name("configuration.md")
 UNITS: Final = (
-    *("transitions", "environment steps", "episodes", "frames", "seconds", "batches", "chunks", "checkpoints"),
+    *("transitions", "environment steps", "episodes", "frames", "seconds", "batches", "checkpoints"),
     *("environments", "processes", "threads", "units", "quantiles", "updates"),
 )
 COLUMNS: Final = ("key", "default", "type", "range", "unit", "meaning")
