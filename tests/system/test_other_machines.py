@@ -118,7 +118,7 @@ def test_a_head_does_not_answer_without_the_right_key(
         ask(Address(endpoint, spoil(keys)), Hello(), 1.0)
     guarded.await_words(f"denied .*{named}")
     member = stack.enter_context(closing(Member(guarded.address, "actor", "friend", environment="")))
-    assert isinstance(member.say(Heartbeat(0))[0], Alive)
+    assert Alive in map(type, member.say(Heartbeat(0)))
     member.leave()
 
 
