@@ -65,8 +65,8 @@ class Atari(gymnasium.Env[GreyFrame, Any]):
     render_mode = "rgb_array"
 
     def __init__(self, game: str, training: bool = True, max_frames: int = MAX_FRAMES) -> None:
-        if max_frames < 10 * MAX_NOOPS:
-            raise ValueError(f"max_frames must be >= {10 * MAX_NOOPS} (got {max_frames})")
+        if not isinstance(max_frames, int) or max_frames < 10 * MAX_NOOPS:
+            raise ValueError(f"max_frames must be an integer >= {10 * MAX_NOOPS} (got {max_frames!r})")
         self._training = training
         self._ale = _load(find_rom(game), max_frames)
         self._ale.reset_game()

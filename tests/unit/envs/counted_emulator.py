@@ -14,7 +14,7 @@ class CountedEmulator:
         assert isinstance(env, Atari)
         self.totals: list[int] = []
         self._inner = env._ale
-        env._ale = self
+        env._ale = self  # type: ignore[assignment] # it passes everything on
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

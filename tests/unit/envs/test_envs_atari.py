@@ -139,7 +139,7 @@ def test_starting_the_next_life_takes_a_no_op_fire_and_the_action_after_it() -> 
     screen = env.render()
     np.testing.assert_array_equal(screen, plain.render())  # of the lost life, not of the next one
     assert (env.reset()[0] != frame).any()
-    for action in (0, *plain._start_actions):
+    for action in (ale_py.Action.NOOP, *plain._start_actions):
         for _ in range(4):
             plain._ale.act(action)
     np.testing.assert_array_equal(env.render(), plain.render())
