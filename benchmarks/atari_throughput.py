@@ -1,9 +1,11 @@
 """Steps per second on one core: our environment compared with gymnasium's and ale_py's, and a whole solo run.
 
 Ours takes a snapshot at every step and compresses every frame, as in an actor; the peers do neither. All play at
-random, skip four frames, return 84x84 grey frames in stacks of four, start with up to 30 no-ops, and end episodes on
-life loss. ale_py's vector environment uses one thread, with one environment like ours and with a number that maximizes
-its speed. Four emulator frames without anything else are also measured, as an upper bound.
+random, skip four frames, return 84x84 grey frames in stacks of four, start a game with up to 30 no-ops, report lost
+lives, and play every game to its end. After a lost life only ours plays a no-op and FIRE, which are not counted as
+steps. The peers' options that end an episode with a life are off: they would reset the whole game, no-ops included.
+ale_py's vector environment uses one thread, with one environment like ours and with a number that maximizes its speed.
+Four emulator frames without anything else are also measured, as an upper bound.
 """
 
 from __future__ import annotations
@@ -67,10 +69,15 @@ def our_loop(game: str) -> Callable[[], Elapsed]:
     return play
 
 
+def gymnasium_env(game: str) -> gymnasium.Env[Any, Any]:
+    """Return gymnasium's wrappers; `info["lives"]` reports lost lives."""
+    bare: gymnasium.Env[Any, Any] = gymnasium.make(f"ale_py:{game}NoFrameskip-v4", disable_env_checker=True)
+    return FrameStackObservation(AtariPreprocessing(bare, noop_max=30), 4)
+
+
 def gymnasium_loop(game: str) -> Callable[[], Elapsed]:
     """Return a task that steps gymnasium's wrappers, without snapshots."""
-    bare: gymnasium.Env[Any, Any] = gymnasium.make(f"ale_py:{game}NoFrameskip-v4", disable_env_checker=True)
-    env = FrameStackObservation(AtariPreprocessing(bare, noop_max=30, terminal_on_life_loss=True), 4)
+    env = gymnasium_env(game)
     rng = np.random.default_rng(0)
     action_count = env.action_space.n  # type: ignore[attr-defined]  # Discrete, but wrappers are typed as Space
     env.reset(seed=0)
@@ -87,9 +94,17 @@ def gymnasium_loop(game: str) -> Callable[[], Elapsed]:
     return play
 
 
+def vector_env(game: str, environments: int) -> AtariVectorEnv:
+    """Return ale_py's vector environment in one thread; a lost life is reported as terminated, and the game continues.
+
+    Its `episodic_life` would reset the whole game instead.
+    """
+    return AtariVectorEnv(find_rom(game).stem, num_envs=environments, num_threads=1, life_loss_info=True)
+
+
 def vector_loop(game: str, environments: int) -> Callable[[], Elapsed]:
     """Return a task that steps ale_py's vector environment in one thread, without snapshots."""
-    env = AtariVectorEnv(find_rom(game).stem, num_envs=environments, num_threads=1, episodic_life=True)
+    env = vector_env(game, environments)
     rng = np.random.default_rng(0)
     action_count = env.single_action_space.n  # type: ignore[attr-defined]  # Discrete, but typed as Space
     env.reset(seed=0)

@@ -36,26 +36,37 @@ ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 class Start(NamedTuple):
-    """Emulator state and first frame of a new game, after its no-ops and its FIRE actions."""
+    """Emulator state, first frame and score of a new game, after its no-ops and its FIRE actions."""
 
     state: ale_py.ALEState
     frame: GreyFrame
+    score: float
+
+
+class NextLife(NamedTuple):
+    """The next life of a game, already started: its first frame, and the last screen of the lost life (RGB)."""
+
+    frame: GreyFrame
+    last_screen: NDArray[np.uint8]
 
 
 class Atari(gymnasium.Env[GreyFrame, Any]):
     """One Atari game as a Gymnasium environment.
 
     Losing a life ends the training episode, and the next `reset` continues the same game. With `training`, rewards are
-    clipped to their sign. `info["score"]` is the step's unclipped reward; `info["game_over"]` is True only when the
-    whole game has ended.
+    clipped to their sign. `info["score"]` is what the emulator has paid since the last `info`, unclipped;
+    `info["game_over"]` is True only when the whole game has ended.
+
+    The next life is started in the step that loses one: its no-op and FIRE actions can score and can end the game. Both
+    are part of that step's `info`. They are not part of its reward, because the agent did not choose these actions.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012 -- declared so by gymnasium
     render_mode = "rgb_array"
 
     def __init__(self, game: str, training: bool = True, max_frames: int = MAX_FRAMES) -> None:
-        if max_frames < 10 * MAX_NOOPS:
-            raise ValueError(f"max_frames must be >= {10 * MAX_NOOPS} (got {max_frames})")
+        if not isinstance(max_frames, int) or max_frames < 10 * MAX_NOOPS:
+            raise ValueError(f"max_frames must be an integer >= {10 * MAX_NOOPS} (got {max_frames!r})")
         self._training = training
         self._ale = _load(find_rom(game), max_frames)
         self._ale.reset_game()
@@ -71,7 +82,7 @@ class Atari(gymnasium.Env[GreyFrame, Any]):
         self._screen = self._ale.getScreen()
         self._downsampler = Downsampler(self._screen, self._ale.getScreenGrayscale, FRAME_SIDE)
         self._lives = 0
-        self._life_lost = False
+        self._next_life: NextLife | None = None  # between a lost life and the reset after it
         self._keyframe = b""
         self._actions_since = bytearray()
         self.observation_space = spaces.Box(0, 255, (FRAME_SIDE, FRAME_SIDE), np.uint8)
@@ -85,27 +96,29 @@ class Atari(gymnasium.Env[GreyFrame, Any]):
         In training, `render` shows the previous screen until the first step of a new game.
         """
         super().reset(seed=seed, options=options)
-        continued = self._life_lost and seed is None and self._continue_after_life_loss()
-        frame = self._downsampler.frame() if continued else self._new_game()
+        next_life = self._next_life if seed is None else None
+        frame, score = (next_life.frame, 0.0) if next_life else self._new_game()
         self._lives = self._ale.lives()
-        self._life_lost = False
+        self._next_life = None
         self._keyframe = b""
         self._actions_since.clear()
-        return frame, {"lives": self._lives, "new_game": not continued}
+        return frame, {"score": score, "lives": self._lives, "new_game": next_life is None}
 
     def step(self, action: int) -> tuple[GreyFrame, float, bool, bool, dict[str, Any]]:
-        """Repeat the action for four emulator frames, or until the game ends."""
-        score = float(self._repeat(self._actions[action]))
+        """Repeat the action for four emulator frames, or until the game ends; start the next life if one was lost."""
+        paid = float(self._repeat(self._actions[action]))
         self._actions_since.append(action)
+        frame = self._downsampler.frame()
         lives = self._ale.lives()
         over = self._ale.game_over(with_truncation=False)
         truncated = self._ale.game_truncated()
         # Some games report 0 lives for a while before game over: the last life ends with the game, not before.
-        self._life_lost = 0 < lives < self._lives and not (over or truncated)
+        life_lost = 0 < lives < self._lives and not (over or truncated)
         self._lives = lives
-        info = {"score": score, "game_over": over or truncated, "lives": lives}
-        reward = float(np.sign(score)) if self._training else score
-        return self._downsampler.frame(), reward, over or self._life_lost, truncated, info
+        self._next_life = None
+        score = paid + self._start_next_life() if life_lost else paid
+        info = {"score": score, "game_over": self._ale.game_over(), "lives": lives}
+        return frame, float(np.sign(paid)) if self._training else paid, over or life_lost, truncated, info
 
     def snapshot(self) -> bytes:
         """Serialize the latest keyframe (an emulator state at most `KEYFRAME_STEPS` old) and the actions taken since.
@@ -114,7 +127,8 @@ class Atari(gymnasium.Env[GreyFrame, Any]):
         while only few are ever restored.
         """
         if not self._keyframe or len(self._actions_since) >= KEYFRAME_STEPS:
-            state = self._ale.cloneState().serialize() + bytes((self._life_lost,))
+            next_frame = self._next_life.frame.tobytes() if self._next_life else b""
+            state = self._ale.cloneState().serialize() + next_frame + bytes((self._next_life is not None,))
             self._keyframe = self._codec.compress(state)
             self._actions_since.clear()
         return add_checksum(bytes((len(self._actions_since),)) + self._actions_since + self._keyframe)
@@ -131,23 +145,32 @@ class Atari(gymnasium.Env[GreyFrame, Any]):
 
     def render(self) -> NDArray[np.uint8]:
         """Return the full-size screen, RGB."""
-        return self._ale.getScreenRGB()
+        return self._next_life.last_screen if self._next_life else self._ale.getScreenRGB()
 
     def _restore_state(self, state: bytes) -> None:
+        """Restore what `snapshot` put into a keyframe."""
+        life_lost = bool(state[-1])
+        end = -1 - FRAME_SIDE**2 * life_lost
         try:
-            self._ale.restoreState(ale_py.ALEState(state[:-1]))
+            self._ale.restoreState(ale_py.ALEState(state[:end]))
         except RuntimeError as error:
             raise DamagedSnapshot(f"the emulator rejected the snapshot: {error}") from error
-        self._life_lost = bool(state[-1])
+        next_frame = np.frombuffer(state[end:-1], np.uint8).copy()
+        self._next_life = (
+            NextLife(next_frame.reshape(FRAME_SIDE, FRAME_SIDE), self._ale.getScreenRGB()) if life_lost else None
+        )
         self._lives = self._ale.lives()
 
-    def _continue_after_life_loss(self) -> bool:
-        """Start the next life; return False if the game ended in the process."""
-        self._repeat(_NOOP)
-        return self._play_start_actions()
+    def _start_next_life(self) -> float:
+        """Start the next life and return its score so far. `_next_life` stays None if the game ended in the process."""
+        last_screen = self._ale.getScreenRGB()
+        score = self._repeat(_NOOP) + self._play_start_actions()
+        if not self._ale.game_over():
+            self._next_life = NextLife(self._downsampler.frame(), last_screen)
+        return score
 
-    def _new_game(self) -> GreyFrame:
-        """Start a new game and return its first frame.
+    def _new_game(self) -> tuple[GreyFrame, float]:
+        """Start a new game; return its first frame, and its score so far.
 
         A start depends only on the number of no-ops. Each one is played once and restored afterwards, because resetting
         the emulator takes as long as twenty steps.
@@ -159,7 +182,7 @@ class Atari(gymnasium.Env[GreyFrame, Any]):
                 self._starts[no_ops] = self._play_start(no_ops)
             if start := self._starts[no_ops]:
                 self._ale.restoreState(start.state)
-                return start.frame.copy()
+                return start.frame.copy(), start.score
 
     def _play_start(self, no_ops: int) -> Start | None:
         """Play `no_ops` >= 1 no-ops: directly after a reset, a snapshot of Qbert or Tetris does not restore exactly.
@@ -170,17 +193,17 @@ class Atari(gymnasium.Env[GreyFrame, Any]):
         # the compression dictionary, so it is put back first.
         self._ale.restoreState(self._first_state)
         self._ale.reset_game()
-        for _ in range(no_ops):
-            self._ale.act(_NOOP)
+        score = sum(self._ale.act(_NOOP) for _ in range(no_ops))
         for index in range(2):
             self._capture_screen(index)
-        return Start(self._ale.cloneState(), self._downsampler.frame()) if self._play_start_actions() else None
+        score += self._play_start_actions()
+        if self._ale.game_over():
+            return None
+        return Start(self._ale.cloneState(), self._downsampler.frame(), float(score))
 
-    def _play_start_actions(self) -> bool:
-        """Play the FIRE actions that start the game; return False if it ended in the process."""
-        for action in self._start_actions:
-            self._repeat(action)
-        return not self._ale.game_over()
+    def _play_start_actions(self) -> int:
+        """Play the FIRE actions that start a game or a life, if it needs them; return the reward sum."""
+        return sum(self._repeat(action) for action in self._start_actions)
 
     def _repeat(self, action: Any) -> int:
         """Repeat an action for `FRAME_SKIP` emulator frames, capture the last two screens, and return the reward sum.

@@ -11,9 +11,11 @@ from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from dpsr_apex.envs.arguments import refuse_unknown, require_positive
 from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec
 
 EXACT = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1")
@@ -31,15 +33,26 @@ StepResult = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 _HEADER = struct.Struct("<IiB")
 
 
+def make_registered(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    """Create a registered Gymnasium environment; besides those of its constructor, it takes `max_episode_steps`."""
+    entry_point = gymnasium.spec(name).entry_point
+    if entry_point is not None:
+        create = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        refuse_unknown(name, create, arguments, additional=("max_episode_steps",))
+    require_positive(arguments, "max_episode_steps")
+    return gymnasium.make(name, disable_env_checker=True, **arguments)
+
+
 class ClassicControl(gymnasium.Wrapper[Vector, int, Vector, int]):
     """CartPole, MountainCar or Acrobot with its time limit. A snapshot is the exact state."""
 
     def __init__(self, name: str, **arguments: Any) -> None:
-        task = gymnasium.make(name, disable_env_checker=True, **{"render_mode": "rgb_array", **arguments})
+        task = make_registered(name, **{"render_mode": "rgb_array", **arguments})
         super().__init__(task.unwrapped)
         self.action_names = ACTION_NAMES[name]
         self._task: Any = task.unwrapped
-        self._limit = gymnasium.spec(name).max_episode_steps or np.iinfo(np.int32).max
+        default = gymnasium.spec(name).max_episode_steps or np.iinfo(np.int32).max
+        self._limit = int(arguments.get("max_episode_steps", default))
         self._elapsed = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
@@ -76,7 +89,7 @@ class ByHistory(gymnasium.Wrapper[Any, int, Any, int]):
     """
 
     def __init__(self, env: gymnasium.Env[Any, int] | str, **arguments: Any) -> None:
-        made = gymnasium.make(env, disable_env_checker=True, **arguments) if isinstance(env, str) else env
+        made = make_registered(env, **arguments) if isinstance(env, str) else env
         super().__init__(made)
         self._codec = SnapshotCodec()
         self._origin: dict[str, Any] = {}

@@ -66,10 +66,12 @@ class MinAtar(gymnasium.Env[Planes, Any]):
     ) -> None:
         if game not in GAMES:
             raise UnusableEnvironment(f"MinAtar/{game}", "there is no such game", f"Choose one of {', '.join(GAMES)}.")
-        if not 0 <= sticky_action_prob <= 1:
-            raise ValueError(f"sticky_action_prob must be from 0 to 1 (got {sticky_action_prob})")
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be >= 1 (got {max_steps})")
+        if not isinstance(sticky_action_prob, int | float) or not 0 <= sticky_action_prob <= 1:
+            raise ValueError(f"sticky_action_prob must be a number from 0 to 1 (got {sticky_action_prob!r})")
+        if not isinstance(difficulty_ramping, bool):
+            raise ValueError(f"difficulty_ramping must be true or false (got {difficulty_ramping!r})")
+        if not isinstance(max_steps, int) or max_steps < 1:
+            raise ValueError(f"max_steps must be an integer >= 1 (got {max_steps!r})")
         self._player = minatar.Environment(GAMES[game], sticky_action_prob, difficulty_ramping)
         self._game = self._player.env
         self._max_steps = max_steps

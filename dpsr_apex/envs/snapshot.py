@@ -24,9 +24,10 @@ uint8 of shape (height, width), uint8 of shape (planes, height, width), or float
 class Environment(Protocol):
     """The part of the Gymnasium interface that is used. The observation of one step is one frame.
 
-    `info` may contain `score` (the unclipped reward of this step) and `game_over` (False if only a life was lost: the
-    next `reset` continues the game unless its `info` has `new_game` set). Without them the score is the reward, and
-    the end of an episode is the end of the game.
+    The `info` of a step may contain `score` (unclipped) and `game_over` (False if only a life was lost: the next
+    `reset` continues the game unless its `info` has `new_game` set). Without them the score is the reward, and the end
+    of an episode is the end of the game; a truncated episode always is. The `info` of a `reset` that starts a new game
+    may contain its `score` so far. The score of a game is the sum of these.
     """
 
     observation_space: spaces.Space[Any]

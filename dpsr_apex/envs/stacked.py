@@ -26,7 +26,7 @@ class Step(NamedTuple):
     reward: float  # for training: clipped if the environment clips rewards
     terminal: bool
     truncated: bool
-    score: float  # the unclipped reward of this step
+    score: float  # unclipped; includes what was scored while the next life was started
     game_over: bool  # False if the episode ended with a lost life and the next `reset` continues the game
 
 
@@ -53,7 +53,7 @@ class StackedEnv:
         self._restorable = env if isinstance(env, Restorable) else None
         self.game_score = 0.0  # sum of unclipped rewards since the start of the game, across lost lives
         self.game_steps = 0  # agent steps since the start of the game, across lost lives
-        self._game_over = True
+        self._life_lost = False  # the episode has ended, the game has not
         self._reset(seed)
 
     @property
@@ -85,10 +85,10 @@ class StackedEnv:
         self.stack = (*self.stack[1:], self.codec.compress(frame))
         finite_reward = self._finite(float(reward), "reward")
         score = self._finite(float(info.get("score", finite_reward)), "score")
-        game_over = bool(info.get("game_over", terminal or truncated))
+        game_over = bool(truncated or info.get("game_over", terminal))
         self.game_score += score
         self.game_steps += 1
-        self._game_over = game_over
+        self._life_lost = bool(terminal) and not game_over
         return Step(finite_reward, bool(terminal), bool(truncated), score, game_over)
 
     def snapshot(self) -> bytes:
@@ -112,7 +112,7 @@ class StackedEnv:
         frames = self.codec.decompress_stack(stack) if frames is None else frames
         self._restorable.restore(snapshot, frames)
         self.frames, self.stack = frames, stack
-        self._game_over = False
+        self._life_lost = False
 
     def save(self) -> State:
         """Return everything that the next steps and resets depend on, without changing anything."""
@@ -121,7 +121,7 @@ class StackedEnv:
             "generator": None if generator is None else to_json(generator.bit_generator.state),
             "game_score": self.game_score,
             "game_steps": self.game_steps,
-            "game_over": self._game_over,
+            "life_lost": self._life_lost,
         }
         snapshot = np.frombuffer(self.snapshot(), np.uint8)
         return State(facts, {"snapshot": snapshot, "frames": self.frames.copy()})
@@ -139,12 +139,12 @@ class StackedEnv:
             self.restore(state.arrays["snapshot"].tobytes(), tuple(self.codec.compress(frame) for frame in frames))
         self._set_generator(state.facts["generator"])
         if not self.restorable:
-            self._game_over = True
+            self._life_lost = False
             self.reset()
             return
         self.game_score = float(state.facts["game_score"])
         self.game_steps = int(state.facts["game_steps"])
-        self._game_over = bool(state.facts["game_over"])
+        self._life_lost = bool(state.facts.get("life_lost", False))
 
     def render(self) -> Any:
         """Return the environment's own rendering."""
@@ -160,9 +160,10 @@ class StackedEnv:
         frame = self._checked(observation)
         self.frames = np.repeat(frame[np.newaxis], depth, axis=0)
         self.stack = (self.codec.compress(frame),) * depth
-        if seed is not None or self._game_over or info.get("new_game", False):
-            self.game_score, self.game_steps = 0.0, 0
-        self._game_over = False
+        if seed is not None or not self._life_lost or info.get("new_game", False):
+            self.game_score = self._finite(float(info.get("score", 0.0)), "score")
+            self.game_steps = 0
+        self._life_lost = False
 
     def _checked(self, observation: Any) -> Frame:
         frame = np.asarray(observation)

@@ -89,7 +89,7 @@ def play_on(
         action = random_action if explores else int(q_values.argmax())
         step = env.step(action)
         score += step.score
-        over = step.game_over or step.truncated
+        over = step.game_over
         lost = step.terminal and not over
         lives_lost += lost
         max_q = number(float(q_values.max()))

@@ -85,7 +85,6 @@ def _play(
     show: Callable[[NDArray[np.uint8]], None] | None,
 ) -> tuple[float, int]:
     """Play one episode to its end, or up to `evaluation.max_steps`; return its score and its length."""
-    score = 0.0  # not the environment's own count, which would continue after a truncated episode
     for length in range(config.evaluation.max_steps):
         if stopped():
             raise EvaluationStopped
@@ -94,9 +93,8 @@ def _play(
         random_action = int(rng.integers(env.actions))
         explores = rng.random() < config.evaluation.epsilon
         step = env.step(random_action if explores else int(agent.act(env.frames[np.newaxis])[0]))
-        score += step.score
-        if step.game_over or step.truncated:
-            return score, length + 1
+        if step.game_over:
+            return env.game_score, length + 1
         if step.terminal:
-            env.reset()  # a lost life: the game continues, after FIRE if training needs it
-    return score, config.evaluation.max_steps
+            env.reset()  # a lost life: the game continues
+    return env.game_score, config.evaluation.max_steps

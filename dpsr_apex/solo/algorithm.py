@@ -5,6 +5,9 @@ Compare `Solo.step` with the paper's Algorithm 1. Everything is reproducible: al
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from dpsr_apex.agent.protocol import Update
@@ -12,6 +15,7 @@ from dpsr_apex.config import Config
 from dpsr_apex.protocol.conversions import batch_message, recycle_request
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.transitions import concatenate, pack, unpack
 from dpsr_apex.roles.actor import Actor, Collected
 from dpsr_apex.roles.build import TRAINING, build_agent, build_env, seeds
 from dpsr_apex.roles.learner import Learner
@@ -35,6 +39,8 @@ class Solo:
         self.rate = RateLimiter.of(config)
         self.learner = Learner(config.learner, self.agent, recycler.codec)
         self._batch_size = config.learner.batch_size
+        self._total_steps = config.run.total_steps
+        self._waiting: deque[Collected] = deque()  # single transitions of the last step, after the last t
 
     @property
     def t(self) -> int:
@@ -42,9 +48,17 @@ class Solo:
         return self.replay.t
 
     def step(self) -> list[Update]:
-        """Step every environment once, with everything that Algorithm 1 does for it; return the updates made."""
-        collected = self.actor.step()
-        return [update for one in collected.one_by_one() for update in self._tick(one)] if collected else []
+        """Step every environment once, with everything that Algorithm 1 does for it; return the updates made.
+
+        A step can complete several transitions. Those after the last t are not inserted: they wait until the run is
+        continued with more steps.
+        """
+        if not self._waiting and (collected := self.actor.step()):
+            self._waiting.extend(collected.one_by_one())
+        updates: list[Update] = []
+        while self._waiting and self.t < self._total_steps:
+            updates += self._tick(self._waiting.popleft())
+        return updates
 
     def _tick(self, one: Collected) -> list[Update]:
         """Insert one transition; a round that it opens completes before anything else happens."""
@@ -71,7 +85,8 @@ class Solo:
         """Return the whole state, by part."""
         facts, arrays = self.replay.save()
         replay = State({"replay": facts, "rate": self.rate.save().facts}, arrays)
-        return {"actor": self.actor.save(), "replay": replay, "learner": self.learner.save()}
+        parts = {"actor": self.actor.save(), "replay": replay, "learner": self.learner.save()}
+        return parts | {"waiting": _save_waiting(self._waiting)} if self._waiting else parts
 
     def load(self, parts: dict[str, State]) -> None:
         """Restore a state returned by `save`; the config must be the same."""
@@ -80,7 +95,18 @@ class Solo:
         self.replay.load(facts["replay"], arrays)
         self.rate.load(State(facts["rate"], {}))
         self.learner.load(parts["learner"])
+        self._waiting = deque(_load_waiting(parts["waiting"]) if "waiting" in parts else ())
 
     def close(self) -> None:
         """Close the environments."""
         self.actor.close()
+
+
+def _save_waiting(waiting: Sequence[Collected]) -> State:
+    td_errors = [one.td_errors.item() for one in waiting if one.td_errors is not None]
+    return State({"td_errors": td_errors}, pack(concatenate([one.transitions for one in waiting])))
+
+
+def _load_waiting(state: State) -> Iterator[Collected]:
+    td_errors = state.facts["td_errors"]
+    return Collected(unpack(state.arrays), np.array(td_errors) if td_errors else None).one_by_one()

@@ -204,6 +204,32 @@ def test_several_environments_n_step_returns_and_moving_exponents_are_continued_
     assert found == whole
 
 
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_a_run_of_several_environments_ends_exactly_at_its_last_step(n_steps: int, tmp_path: Path) -> None:
+    overrides = [*CARTPOLE, *MOVING, "run.total_steps=100", f"actor.n_steps={n_steps}"]
+    config = load_config("cartpole", overrides=overrides)
+    training = train(config, tmp_path / "run")
+    assert training.finished
+    assert training.solo.t == 100
+    checkpoint = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint is not None
+    assert checkpoint.t == 100
+    assert read_rows(tmp_path / "run" / "metrics.jsonl")[-1]["t"] == 100
+    assert read_rows(tmp_path / "run" / "evaluations.jsonl")[-1]["t"] == 100
+
+
+def test_a_finished_run_that_is_made_longer_loses_no_transition(tmp_path: Path) -> None:
+    still = [f"{name}=0.5" for name in ("actor.exploration", "replay.bias_annealing")]  # not a function of t / T
+    still += ["replay.sampling_exponent=0.6", "replay.replacing_exponent=0.4"]
+    short, longer = (
+        load_config("cartpole", overrides=[*CARTPOLE, *MOVING, *still, f"run.total_steps={steps}"])
+        for steps in (100, 170)
+    )
+    assert train(short, tmp_path / "run").finished
+    assert train(longer, tmp_path / "run", None, newest_checkpoint(tmp_path / "run" / "checkpoints")).solo.t == 170
+    assert outcome(tmp_path / "run").everything == finish(longer, tmp_path / "whole").everything
+
+
 def test_another_seed_gives_another_run(cartpole: tuple[Config, Outcome], tmp_path: Path) -> None:
     found = finish(load_config("cartpole", overrides=[*CARTPOLE, "run.seed=1"]), tmp_path / "run")
     assert found.metrics != cartpole[1].metrics

@@ -14,6 +14,7 @@ from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.replay.transitions import Stack
+from tests.unit.envs.counted_emulator import CountedEmulator
 
 GAMES = ("Breakout", "Qbert", "MsPacman", "SpaceInvaders", "Zaxxon", "Riverraid", "KungFuMaster")
 NO_FRAMES = np.zeros(0)
@@ -79,10 +80,12 @@ def test_frames_and_scores_match_gymnasiums_atari_preprocessing(game: str) -> No
     random = np.random.default_rng(0)
     for _ in range(200):
         action = int(random.integers(ours.action_space.n))  # type: ignore[attr-defined] # Discrete
-        frame, reward, _, truncated, info = ours.step(action)
+        frame, reward, terminal, truncated, info = ours.step(action)
         their_frame, their_reward, their_terminal, their_truncated, _ = theirs.step(action)
         np.testing.assert_array_equal(frame, their_frame)
         assert (reward, info["game_over"], truncated) == (their_reward, their_terminal, their_truncated)
+        if terminal:
+            np.testing.assert_array_equal(ours.reset()[0], theirs.step(0)[0])  # the no-op that starts the next life
 
 
 def play_a_game(env: Atari, seed: int) -> list[tuple[float, bool, bool, dict[str, Any]]]:
@@ -118,11 +121,81 @@ def test_after_a_lost_life_reset_continues_the_game_with_fire() -> None:
     while not ended:
         _, _, ended, _, info = env.step(0)
     assert not info["game_over"]
-    frames_before = env._ale.getEpisodeFrameNumber()
-    assert env.reset()[1]["lives"] == 4
-    assert env._ale.getEpisodeFrameNumber() == frames_before + 3 * 4  # a no-op, FIRE, and the action after it
-    moving = [env.step(0)[0] for _ in range(2)]
-    assert (moving[0] != moving[1]).any()  # the ball moves
+    frame, info = env.reset()
+    assert (info["lives"], info["new_game"]) == (4, False)
+    moving = [frame, *(env.step(0)[0] for _ in range(2))]
+    assert (moving[1] != moving[2]).any()  # the ball moves
+
+
+def test_starting_the_next_life_takes_a_no_op_fire_and_the_action_after_it() -> None:
+    env, plain = Atari("Breakout", training=False), Atari("Breakout", training=False)
+    env.reset(seed=0)
+    plain.reset(seed=0)
+    ended = False
+    while not ended:
+        frame, _, ended, _, _ = env.step(0)
+        for _ in range(4):
+            plain._ale.act(0)
+    screen = env.render()
+    np.testing.assert_array_equal(screen, plain.render())  # of the lost life, not of the next one
+    assert (env.reset()[0] != frame).any()
+    for action in (ale_py.Action.NOOP, *plain._start_actions):
+        for _ in range(4):
+            plain._ale.act(action)
+    np.testing.assert_array_equal(env.render(), plain.render())
+    assert env._ale.getEpisodeFrameNumber() == plain._ale.getEpisodeFrameNumber()
+
+
+@pytest.mark.parametrize("game", ["Riverraid", "Krull", "Breakout"])
+def test_a_score_is_the_sum_of_the_emulators_rewards(game: str) -> None:
+    env = Atari(game, training=False)
+    emulator = CountedEmulator(env)
+    scores = [sum(info["score"] for *_, info in play_a_game(env, seed)) for seed in range(3)]
+    assert scores == emulator.totals
+
+
+def test_rewards_of_the_start_of_the_next_life_belong_to_no_transition() -> None:
+    steps = play_a_game(Atari("Riverraid", training=False), seed=0)
+    own = [info["score"] - reward for reward, *_, info in steps]
+    assert sum(own) > 0
+    assert all(terminal for (_, terminal, *_), extra in zip(steps, own, strict=True) if extra)
+
+
+UP = 2  # straight ahead in Riverraid: with seed 0, the first life is lost at frame 314
+
+
+@pytest.mark.parametrize("max_frames", [315, 320, 326])
+def test_a_game_that_ends_while_the_next_life_starts_is_over(max_frames: int) -> None:
+    env = Atari("Riverraid", max_frames=max_frames)
+    env.reset(seed=0)
+    ended = False
+    while not ended:
+        _, _, ended, truncated, info = env.step(UP)
+    assert (info["game_over"], truncated) == (True, False)
+    assert env._ale.getEpisodeFrameNumber() == max_frames
+    _, info = env.reset()
+    assert (info["new_game"], info["lives"]) == (True, 4)
+
+
+def test_a_snapshot_of_a_lost_life_continues_with_the_next_one() -> None:
+    env, keyed, restored = Atari("Riverraid"), Atari("Riverraid"), Atari("Riverraid")
+    for one in (env, keyed):
+        one.reset(seed=0)
+    ended = False
+    while not ended:
+        env.snapshot()  # a keyframe at every eighth step
+        ended = env.step(UP)[2]
+        assert keyed.step(UP)[2] == ended
+    next_frame, info = env.reset()
+    following = [env.step(action)[0] for action in (0, 1, 2)]
+    first_keyframe = keyed.snapshot()  # of the state after the last step
+    restored.reset(seed=9)
+    restored.restore(first_keyframe, NO_FRAMES)
+    assert restored.snapshot() == first_keyframe
+    frame, restored_info = restored.reset()
+    np.testing.assert_array_equal(frame, next_frame)
+    assert restored_info == info
+    np.testing.assert_array_equal([restored.step(action)[0] for action in (0, 1, 2)], following)
 
 
 def test_reset_with_a_seed_starts_a_reproducible_new_game() -> None:

@@ -24,6 +24,7 @@ from dpsr_apex.roles.actor import Actor, Collected, Episode
 from dpsr_apex.schedules import Schedule, constant
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import Recycle
+from tests.unit.envs.counted_emulator import CountedEmulator
 
 ACTIONS = 4
 
@@ -284,6 +285,20 @@ def test_scores_are_of_whole_unclipped_games_over_lost_lives() -> None:
         games = actor.drain_episodes()
     assert ends == 5
     assert games[0].score == points
+    actor.close()
+
+
+def test_the_score_of_a_game_is_the_sum_of_the_emulators_rewards() -> None:
+    config = replace(Config(), env=EnvConfig("Riverraid"), actor=ActorConfig(exploration=constant(1.0)))
+    env = make_stacked("Riverraid", training=True, seed=3)
+    emulator = CountedEmulator(env.env)
+    env.env.reset(seed=4)  # the first game that is counted
+    actor = Actor(config, cast(Agent, Fixed()), [env], None, np.random.default_rng(0))
+    games: list[Episode] = []
+    while not games:
+        actor.step()
+        games = actor.drain_episodes()
+    assert games[0].score == emulator.totals[0]
     actor.close()
 
 

@@ -14,23 +14,27 @@ from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.roles import evaluator
 from dpsr_apex.roles.build import build_env
 from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate
+from tests.unit.envs.counted_emulator import CountedEmulator
 
 
 class Scripted:
     """An agent that plays a rule of its own; it remembers what it saw."""
 
-    def __init__(self, action: int = 0, seed: int | None = None) -> None:
+    def __init__(self, action: int = 0, seed: int | None = None, actions: int = 4) -> None:
         self._action = action
+        self._actions = actions
         self._rng = np.random.default_rng(seed) if seed is not None else None
         self.seen: list[NDArray[Any]] = []
 
     def act(self, observations: NDArray[Any]) -> NDArray[np.int64]:
         self.seen.append(observations)
-        return np.array([self._rng.integers(4) if self._rng else self._action])
+        return np.array([self._rng.integers(self._actions) if self._rng else self._action])
 
 
-def config(name: str = "CartPole-v1", seed: int = 0, **evaluation: Any) -> Config:
-    arguments = {"depth": 5} if name == "Corridor" else {}
+def config(
+    name: str = "CartPole-v1", arguments: dict[str, Any] | None = None, seed: int = 0, **evaluation: Any
+) -> Config:
+    arguments = arguments or ({"depth": 5} if name == "Corridor" else {})
     return Config(env=EnvConfig(name, arguments), evaluation=EvaluationConfig(**evaluation), run=RunConfig(seed=seed))
 
 
@@ -73,6 +77,38 @@ def test_atari_games_are_whole_and_unclipped(monkeypatch: pytest.MonkeyPatch) ->
     assert all(score >= 100 and score % 10 == 0 for score in found.scores)  # clipped, a pill would count 1
     assert all(steps > 200 for steps in found.steps)  # three lives
     assert len(set(found.scores)) == 2
+
+
+@pytest.fixture
+def emulators(monkeypatch: pytest.MonkeyPatch) -> list[CountedEmulator]:
+    """The emulators of all evaluations of a test, counted from their first game on."""
+    counted: list[CountedEmulator] = []
+
+    def build(run: Config, seed: int, training: bool) -> StackedEnv:
+        env = build_env(run, seed, training)
+        counted.append(CountedEmulator(env.env))
+        env.reset()
+        return env
+
+    monkeypatch.setattr(evaluator, "build_env", build)
+    return counted
+
+
+# Riverraid pays while the next life starts, Skiing at the start of a game.
+@pytest.mark.parametrize(("game", "actions"), [("Riverraid", 18), ("Skiing", 3)])
+def test_a_score_is_the_sum_of_the_emulators_rewards(game: str, actions: int, emulators: list[CountedEmulator]) -> None:
+    found = play(config(game, episodes=3), Scripted(seed=1, actions=actions))
+    assert [found.scores] == [emulator.totals for emulator in emulators]
+    assert all(found.scores)
+
+
+def test_a_game_that_ends_while_the_next_life_starts_is_an_episode_of_its_own(
+    emulators: list[CountedEmulator],
+) -> None:
+    # Flying straight ahead, the first life is lost at frame 314 to 317, and the next one has started 12 frames later.
+    found = play(config("Riverraid", {"max_frames": 322}, episodes=3, epsilon=0.0, max_steps=500), Scripted(2))
+    assert found.scores == emulators[0].totals
+    assert all(70 < steps < 80 for steps in found.steps)
 
 
 def test_the_same_t_gives_the_same_games_and_another_t_or_seed_others() -> None:
