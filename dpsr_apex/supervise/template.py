@@ -23,7 +23,7 @@ from typing import IO
 from dpsr_apex import timeouts
 from dpsr_apex.supervise.managed import Child, start_plainly
 
-MODULE = "dpsr_apex.cli.template"
+COMMAND = (sys.executable, "-m", "dpsr_apex.cli.template")
 LONGEST_COMMAND = 2_000  # bytes of a forked process's command line that `ps` can show
 SET_CHILD_SUBREAPER = 36  # of prctl(2)
 
@@ -42,7 +42,7 @@ class Template:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, " " * LONGEST_COMMAND],
+                [*COMMAND, " " * LONGEST_COMMAND],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -119,7 +119,7 @@ class ForkedProcess:
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if timeout is not None and deadline is not None and time.monotonic() >= deadline:
-                raise subprocess.TimeoutExpired(MODULE, timeout)
+                raise subprocess.TimeoutExpired(COMMAND, timeout)
             time.sleep(timeouts.EXIT_POLL)
         return code
 
