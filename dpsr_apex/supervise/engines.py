@@ -16,6 +16,7 @@ from dpsr_apex.processes.discovery import Address, FileRegistry, HeadLocator, fi
 from dpsr_apex.protocol.instructions import Resources
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.supervise.managed import LocalProcess, ManagedProcess, Task
+from dpsr_apex.supervise.template import Template
 from dpsr_apex.wire.addresses import host_of, is_loopback, port_of, with_host
 
 
@@ -66,6 +67,7 @@ class ThisMachine:
         self._bind = bind
         self._chosen_port = port_of(bind)
         self._registry = FileRegistry(run.connection)
+        self._template = Template()
 
     def arguments(self, role: str, actors: int) -> list[str]:
         """Return the addresses to listen on and to connect to.
@@ -82,8 +84,15 @@ class ThisMachine:
         return [*connect, "--bind", weights, "--threads", str(_learner_threads(actors))]
 
     def start(self, task: Task) -> ManagedProcess:
-        """Start it at once: the resources of this machine are not counted."""
-        return LocalProcess(task)
+        """Start it at once: the resources of this machine are not counted.
+
+        The replay starts first. It does not need what the template loads meanwhile.
+        """
+        if task.role == "replay":
+            process = LocalProcess(task)
+            self._template.load()
+            return process
+        return LocalProcess(task, self._template.start)
 
     def find_head(self) -> HeadLocator | None:
         """Return a locator of the replay; its port is kept from now on, so that a restarted replay is found there."""
@@ -114,8 +123,9 @@ class ThisMachine:
         self._registry.withdraw()
 
     def close(self) -> None:
-        """Remove the file with the address."""
+        """Remove the file with the address, and end the template."""
         self._registry.withdraw()
+        self._template.close()
 
     @property
     def _local_address(self) -> str:

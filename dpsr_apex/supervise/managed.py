@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from dpsr_apex.protocol.restarts import Exit
 
@@ -47,25 +48,48 @@ class ManagedProcess(Protocol):
         """Release the resources reserved for the next process of its name; this one has ended."""
 
 
+class Child(Protocol):
+    """A child of this process, as `subprocess.Popen`."""
+
+    stdin: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """Return the exit code, or minus the signal that ended it; None while it runs."""
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code; raise TimeoutExpired if it has not ended after `timeout` seconds."""
+
+
+def start_plainly(arguments: Sequence[str], output: IO[bytes]) -> Child:
+    """Start `dpsr-apex` with these arguments; `output` receives what it prints."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dpsr_apex.cli", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C reaches only the supervisor, which then stops the run cleanly
+    )
+
+
 class LocalProcess:
     """A process on this machine."""
 
     is_placed = True
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, start: Callable[[Sequence[str], IO[bytes]], Child] = start_plainly) -> None:
         self._task = task
         self._started_at = time.monotonic()
         self._exit: Exit | None = None
         with task.log.open("ab") as output:
             self._log_start = output.tell()
-            # The child ends when it reads the end of this pipe, which is closed when this process ends.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "dpsr_apex.cli", *task.arguments, "--lifeline"],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches only the supervisor, which then stops the run cleanly
-            )
+            # The child ends when it reads the end of its standard input, which is closed when this process ends.
+            self._process = start([*task.arguments, "--lifeline"], output)
 
     def poll(self) -> Exit | None:
         """Return how it ended; None while it runs."""

@@ -128,14 +128,6 @@ def test_law_3_a_library_stays_in_its_packages(library: str) -> None:
     assert homes <= HOMES[library]
 
 
-def test_law_3_the_module_of_a_process_loads_nothing_that_it_does_not_need() -> None:
-    """Of modules alone; what the running processes have loaded is tested in tests/system/test_process_modules.py."""
-    for_people = {"rich", "matplotlib", "imageio_ffmpeg", "PIL"}
-    assert loaded_by(["dpsr_apex.processes.replay"]) & (for_people | HEAVY - {"zmq", "msgpack"}) == set()
-    others = [f"dpsr_apex.processes.{name}" for name in ("actor", "learner", "evaluator")]
-    assert loaded_by(others) & (for_people | {"tensorboard", "ray", "ale_py"}) == set()
-
-
 def test_law_3_the_command_line_is_read_without_loading_anything_heavy() -> None:
     assert loaded_by(["dpsr_apex.cli"]) & (HEAVY | {"numpy", "numba", "rich", "matplotlib", "tensorboard"}) == set()
 

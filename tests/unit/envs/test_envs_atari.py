@@ -37,7 +37,7 @@ def step_or_reset(env: StackedEnv, action: int) -> bool:
 def moments_of(game: str) -> list[Moment]:
     """Snapshots at the start, after 40 steps, and directly before and after a lost life."""
     env = make_stacked(game, seed=7)
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(4)  # loses a life early in all games
     played: list[int] = []
     moments: list[Moment] = []
     lost = 0

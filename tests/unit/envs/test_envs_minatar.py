@@ -57,7 +57,7 @@ def test_steps_match_the_package_with_the_same_random_numbers(game: str, sticky:
     theirs.reset()
     np.testing.assert_array_equal(seen, as_planes(theirs.state()))
     ends = 0
-    for action in actions(ACTIONS[game], 3_000, seed=0):
+    for action in actions(ACTIONS[game], 1_500, seed=0):
         seen, reward, terminal, truncated, _ = ours.step(action)
         assert (reward, terminal) == theirs.act(theirs.minimal_action_set()[action])
         np.testing.assert_array_equal(seen, as_planes(theirs.state()))
@@ -86,7 +86,7 @@ def test_every_state_restores_exactly_including_later_resets(game: str, sticky: 
     env, twin = (MinAtar(game, sticky_action_prob=sticky, max_steps=400) for _ in range(2))
     env.reset(seed=1)
     twin.reset(seed=2)
-    for moment in range(50):
+    for moment in range(30):
         snapshot = env.snapshot()
         list(follow(twin, 1 + moment % 40, seed=1_000 + moment))  # so that the twin is in another state
         twin.restore(snapshot, NO_FRAMES)

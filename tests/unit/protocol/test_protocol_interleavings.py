@@ -90,7 +90,7 @@ class Wire:
         raise AssertionError(f"{address!r} gets weights {weights.version}, and nobody asks the learner")
 
 
-@settings(max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 class Interleavings(RuleBasedStateMachine):
     """A run whose network and processes do whatever Hypothesis finds."""
 

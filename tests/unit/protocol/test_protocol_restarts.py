@@ -158,7 +158,7 @@ EXITS = st.builds(
 )
 
 
-@given(role=st.sampled_from(sorted(LIMITS)), exits=st.lists(EXITS, max_size=40))
+@given(role=st.sampled_from(sorted(LIMITS)), exits=st.lists(EXITS, max_size=20))  # budgets are 10 at most
 def test_the_policy_agrees_with_counting_the_exits_in_a_row(role: str, exits: list[Exit]) -> None:
     limits, policy = LIMITS[role], started(role)
     for number, exit in enumerate(exits, start=1):

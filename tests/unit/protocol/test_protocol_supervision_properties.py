@@ -204,4 +204,4 @@ class SupervisedRuns(RuleBasedStateMachine):
 
 
 TestSupervisedRuns = SupervisedRuns.TestCase
-TestSupervisedRuns.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestSupervisedRuns.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -116,7 +116,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
 TestReplayMachine = ReplayMachine.TestCase
 TestReplayMachine.settings = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,

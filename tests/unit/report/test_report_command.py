@@ -136,12 +136,14 @@ def test_the_csv_files_contain_the_data_of_the_page(report: Path) -> None:
     assert len(list(report.glob("*.png"))) == len(pictures)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_report_is_reproducible(report: Path, tmp_path: Path) -> None:
     report_runs([report.parent], tmp_path / "again")
     for name in CSVS:
         assert (tmp_path / "again" / f"{name}.csv").read_bytes() == (report / f"{name}.csv").read_bytes()
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_report_removes_files_of_the_previous_report_and_no_others(tmp_path: Path) -> None:
     first, second = make_run(tmp_path / "runs" / "a"), make_run(tmp_path / "runs" / "b", method="per", seed=1)
     (tmp_path / "runs" / "experiment.toml").write_text("success = 50\n")
@@ -161,12 +163,14 @@ def test_a_report_removes_files_of_the_previous_report_and_no_others(tmp_path: P
     assert left == {path.name for path in (tmp_path / "fresh").iterdir()} | {"mine.csv", "mine.png"}
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_an_empty_run_gives_a_page_with_a_note(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", until=0)
     report_runs([run], None)
     assert "Nothing was logged yet" in read_page(run / "report" / "index.html").text
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_summary_mentions_normalised_scores_only_if_there_are_any(tmp_path: Path) -> None:
     for depth in (3, 5):
         for method in ("dpsr", "per"):

@@ -37,6 +37,7 @@ def corridor(folder: Path, depth: int, method: str, seed: int, *, best: float | 
     (run / "metrics.jsonl").write_text("\n".join(rows) + "\n")
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_shares_of_runs_that_found_and_kept_the_solution_are_reported_by_difficulty(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text("success = 501\n")
     for depth, method, best, final in (
