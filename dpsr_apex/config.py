@@ -158,7 +158,8 @@ class SystemConfig:
     actors: Annotated[int | None, Range(0)] = None  # processes: on this machine; 0 = single process, None = by cores
     chunk: Annotated[int, Range(1, 10_000)] = 50  # transitions: that an actor sends in one message, at most
     in_flight: Annotated[int, Range(1, 100_000)] = 200  # transitions: per actor, unacknowledged before it waits
-    in_flight_behind: Annotated[int, Range(1)] = 16  # updates: worth of transitions in flight if the learner is behind
+    in_flight_ahead: Annotated[int, Range(1)] = 128  # updates: worth of transitions that all actors have in flight
+    in_flight_behind: Annotated[int, Range(1)] = 16  # updates: the limit that applies while the learner is behind
     weights_period: Annotated[int, Range(1)] = 100  # environment steps: between an actor's requests for weights
     weights_age: Annotated[int, Range(1)] = 5  # updates: times the number of actors, after which they are requested too
     prefetch: Annotated[int, Range(1, 100)] = 4  # batches: that the learner requests ahead

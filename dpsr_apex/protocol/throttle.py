@@ -1,7 +1,8 @@
 """How many transitions the actors may have in flight: sent or about to be sent, but not acknowledged.
 
 A chunk is acknowledged when it is inserted. While the learner is behind, chunks wait for updates, and every transition
-in front of a new one makes the policy that chose it older. So few are allowed then, and more only add delay.
+in front of a new one makes the policy that chose it older. So few are allowed then: more would only add delay. The
+limits are for all actors together, so more actors do not mean longer queues.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class Throttle:
             self.is_active = False
 
     def limit(self, actors: int, steps_per_update: int) -> int:
-        """Return the number of transitions that each actor may have in flight."""
-        if not self.is_active:
+        """Return the number of transitions that each actor may have in flight; nobody waits in free running."""
+        if steps_per_update == 0:
             return self._system.in_flight
-        share = self._system.in_flight_behind * max(steps_per_update, 1) // max(actors, 1)
+        updates = self._system.in_flight_behind if self.is_active else self._system.in_flight_ahead
+        share = updates * steps_per_update // max(actors, 1)
         return min(max(share, self._environments), self._system.in_flight)

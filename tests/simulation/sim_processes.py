@@ -26,6 +26,7 @@ CONFIG = Config(
         actors=2,
         chunk=4,
         in_flight=12,
+        in_flight_ahead=8,
         in_flight_behind=4,
         weights_period=10,
         prefetch=3,

@@ -45,7 +45,9 @@ SMALL = replace(
     CONFIG,
     replay=replace(CONFIG.replay, capacity=12, recycle_candidates=3, recycle_period=4),
     run=replace(CONFIG.run, total_steps=200),
-    system=replace(CONFIG.system, chunk=3, in_flight=9, in_flight_behind=4, prefetch=4, weights_period=5),
+    system=replace(
+        CONFIG.system, chunk=3, in_flight=9, in_flight_ahead=8, in_flight_behind=4, prefetch=4, weights_period=5
+    ),
 )
 
 

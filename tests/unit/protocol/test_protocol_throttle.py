@@ -13,7 +13,7 @@ from dpsr_apex import timeouts
 from dpsr_apex.config import ActorConfig, SystemConfig
 from dpsr_apex.protocol.policy_age import PolicyAge, PolicyAges
 from dpsr_apex.protocol.throttle import Throttle
-from dpsr_apex.wire.messages import Acknowledged, Batch, SampleRequest, SetRate
+from dpsr_apex.wire.messages import Acknowledged, Batch, SampleRequest
 from tests.unit.protocol.watched_service import CONFIG, chunk, enter, join, only, service
 
 IN_FLIGHT, BEHIND = 15, 2
@@ -25,16 +25,14 @@ def throttle(**system: int) -> Throttle:
 
 
 def test_all_actors_together_have_a_few_updates_worth_in_flight_while_chunks_wait() -> None:
-    limiter = throttle(in_flight=200, in_flight_behind=16)
-    assert limiter.limit(actors=2, steps_per_update=4) == 200
+    limiter = throttle(in_flight=200, in_flight_ahead=128, in_flight_behind=16)
+    fleets = [(actors, steps) for actors in (0, 2, 16) for steps in (0, 1, 4, 658)]
+    ahead = [limiter.limit(actors, steps) for actors, steps in fleets]
+    assert ahead == [*(200, 128, 200, 200), *(200, 64, 200, 200), *(200, 8, 32, 200)]
     limiter.observe(chunks_wait=True, now=5.0)
-    limits = {(actors, steps): limiter.limit(actors, steps) for actors in (0, 1, 2, 16) for steps in (0, 1, 4, 658)}
-    assert limits == {
-        **{(0, 0): 16, (0, 1): 16, (0, 4): 64, (0, 658): 200},
-        **{(1, 0): 16, (1, 1): 16, (1, 4): 64, (1, 658): 200},
-        **{(2, 0): 8, (2, 1): 8, (2, 4): 32, (2, 658): 200},
-        **{(16, 0): 3, (16, 1): 3, (16, 4): 4, (16, 658): 200},  # at least one step of its three environments
-    }
+    behind = [limiter.limit(actors, steps) for actors, steps in fleets]
+    # At least one step of its three environments.
+    assert behind == [*(200, 16, 64, 200), *(200, 8, 32, 200), *(200, 3, 4, 200)]
 
 
 def test_the_limit_is_raised_when_no_chunk_has_waited_for_a_while() -> None:
@@ -59,7 +57,10 @@ def test_actors_are_told_at_once_when_the_learner_falls_behind_and_when_it_has_c
     assert [(reply.sequence, reply.in_flight) for reply in told] == [(0, BEHIND)]  # 2 updates of 2 steps, 2 actors
     *_, welcomed = only(replay.handle(b"actor-2", join("actor-2"), 1.5), Acknowledged, "actor-2")
     assert welcomed.in_flight == BEHIND * 2 // 3
-    replay.handle(b"x", SetRate(0), 2.0)
+    enter(replay, "learner-0", now=2.0)
+    for _ in range(4):
+        replay.handle(b"learner-0", SampleRequest(), 2.0)
+    assert not replay.flow.inbox, "it has caught up"
     assert not only(replay.tick(2.0 + timeouts.THROTTLE_RELEASE / 2), Acknowledged)
     raised = only(replay.tick(3.1 + timeouts.THROTTLE_RELEASE), Acknowledged)
     assert [reply.in_flight for reply in raised] == [IN_FLIGHT] * 3

@@ -34,7 +34,13 @@ CONFIG = Config(
     learner=LearnerConfig(batch_size=BATCH, learning_starts=8, steps_per_update=2),
     run=RunConfig(total_steps=100),
     system=SystemConfig(
-        in_flight=15, in_flight_behind=1_000, prefetch=4, rate_tolerance=8, lease=10.0, recycle_deadline=5.0
+        in_flight=15,
+        in_flight_ahead=1_000,
+        in_flight_behind=1_000,
+        prefetch=4,
+        rate_tolerance=8,
+        recycle_deadline=5.0,
+        lease=10.0,
     ),
 )
 
