@@ -27,7 +27,7 @@ class Environment(Protocol):
     The `info` of a step may contain `score` (unclipped) and `game_over` (False if only a life was lost: the next
     `reset` continues the game unless its `info` has `new_game` set). Without them the score is the reward, and the end
     of an episode is the end of the game; a truncated episode always is. The `info` of a `reset` that starts a new game
-    may contain its `score` so far. The score of a game is the sum of these.
+    may contain its `score` so far. An episode's score is the sum of these, across lost lives.
     """
 
     observation_space: spaces.Space[Any]

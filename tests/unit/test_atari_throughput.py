@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from benchmarks.atari_throughput import gymnasium_env, vector_env
@@ -11,7 +13,7 @@ STEPS = 1_000  # several games of Breakout, played at random
 
 def falls(lives: list[int]) -> set[tuple[int, int]]:
     """Return every change of the number of lives."""
-    return {(before, after) for before, after in zip(lives, lives[1:], strict=False) if before != after}
+    return {(before, after) for before, after in pairwise(lives) if before != after}
 
 
 EVERY_LIFE_OF_A_GAME = {(5, 4), (4, 3), (3, 2), (2, 1), (1, 0), (0, 5)}
@@ -39,4 +41,4 @@ def test_ale_pys_vector_environment_reports_every_lost_life_and_continues_the_ga
         lives.append(int(info["lives"][0]))
         lost += bool(terminated[0])
     assert falls(lives) == EVERY_LIFE_OF_A_GAME
-    assert lost == sum(after < before for before, after in zip(lives, lives[1:], strict=False))
+    assert lost == sum(after < before for before, after in pairwise(lives))

@@ -288,7 +288,7 @@ def test_scores_are_of_whole_unclipped_games_over_lost_lives() -> None:
     actor.close()
 
 
-def test_the_score_of_a_game_is_the_sum_of_the_emulators_rewards() -> None:
+def test_an_episodes_score_is_the_sum_of_the_emulators_rewards() -> None:
     config = replace(Config(), env=EnvConfig("Riverraid"), actor=ActorConfig(exploration=constant(1.0)))
     env = make_stacked("Riverraid", training=True, seed=3)
     emulator = CountedEmulator(env.env)
