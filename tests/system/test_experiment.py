@@ -30,7 +30,7 @@ seeds = 2
 
 [grid.settings]
 replay = { capacity = 300, recycle_period = 50, recycle_candidates = 8 }
-learner = { learning_starts = 100 }
+learner = { learning_starts = 100, steps_per_update = 2 }
 evaluation = { period = 400, episodes = 2 }
 run = { total_steps = 1_500, log_period = 100, checkpoint_period = 100 }
 """

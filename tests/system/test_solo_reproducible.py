@@ -36,13 +36,14 @@ SMALL = (
 CARTPOLE = (
     *SMALL,
     *("run.total_steps=270", "run.log_period=70", "run.checkpoint_period=150", "evaluation.period=130"),
+    "learner.steps_per_update=2",
 )
 BREAKOUT = (
     *SMALL,
     *("learner.steps_per_update=4", "run.total_steps=160", "run.log_period=40", "evaluation.max_steps=30"),
 )
 MOVING = (  # everything that has a state of its own, at once
-    *("actor.environments=3", "actor.n_steps=3", "replay.initial_priority=td_error", "learner.steps_per_update=2"),
+    *("actor.environments=3", "actor.n_steps=3", "replay.initial_priority=td_error"),
     *("replay.sampling_exponent={ start = 0.4, end = 0.8 }", "replay.replacing_exponent={ start = 0.1, end = 0.6 }"),
     *("replay.recycle_at_max_priority=true", "learner.discount=0.97"),
 )
