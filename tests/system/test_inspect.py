@@ -40,8 +40,7 @@ Said = Callable[[], str]
 def trained(path: Path, config: str, *arguments: str) -> Path:
     options = ["--solo", "--steps", "600", "--run-dir", str(path), *arguments]
     settings = [f"--set={setting}" for setting in SMALL]
-    ended = subprocess.run([COMMAND, "train", config, *settings, *options], capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert main(["train", config, *settings, *options]) == 0
     return path
 
 
