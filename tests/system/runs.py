@@ -213,7 +213,7 @@ class Run:
         """Return the first stats with all actors as members, and with updates."""
         self.eventually(self.directory.config.exists)
         actors = load_config(self.directory.config).system.actors
-        return self.await_stats(lambda stats: len(stats.actors) == actors and stats.rate.batches > 0)
+        return self.await_stats(lambda stats: len(stats.actors) == actors and stats.replay.priorities_updated > 0)
 
     def end(self, number: signal.Signals) -> int:
         """Send the supervisor a signal; return its exit code. The run must end in time and leave no process."""

@@ -57,7 +57,7 @@ def test_steps_match_the_package_with_the_same_random_numbers(game: str, sticky:
     theirs.reset()
     np.testing.assert_array_equal(seen, as_planes(theirs.state()))
     ends = 0
-    for action in actions(ACTIONS[game], 1_500, seed=0):
+    for action in actions(ACTIONS[game], 2_600, seed=0):
         seen, reward, terminal, truncated, _ = ours.step(action)
         assert (reward, terminal) == theirs.act(theirs.minimal_action_set()[action])
         np.testing.assert_array_equal(seen, as_planes(theirs.state()))
