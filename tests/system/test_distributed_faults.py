@@ -39,6 +39,7 @@ from tests.system.runs import (
 from tests.system.test_cli import fill
 
 STEPS = 2_000
+TEMPLATE = "dpsr-apex template"
 MAX_GROWTH = 30 * 2**20  # bytes, of a process with full queues
 
 
@@ -355,7 +356,9 @@ def test_a_signal_saves_and_ends_everything(number: signal.Signals, code: int, t
 
 def test_a_signal_before_any_process_has_joined_ends_everything(tmp_path: Path) -> None:
     with training(tmp_path / "run") as run:
-        run.await_child("actor-0")
+        template = run.eventually(lambda: next((one for one in run.processes() if one.words == [TEMPLATE]), None))
+        os.kill(template.pid, signal.SIGSTOP)  # no process is forked
+        run.eventually(run.directory.connection.exists)
         assert (run.end(signal.SIGINT), run.complained) == (130, "")
         assert run.ending == Ending("stopped", 130, 0)
 
