@@ -41,7 +41,7 @@ def dpsr_apex(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Com
 
 
 def train_small(*arguments: str | Path) -> list[str]:
-    return ["train", "cartpole", "--solo", *SMALL, *map(str, arguments)]
+    return ["train", "cartpole", "--base=paper", "--solo", *SMALL, *map(str, arguments)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

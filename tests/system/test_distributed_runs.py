@@ -173,7 +173,7 @@ def test_breakout_is_recycled_by_its_actors(tmp_path: Path) -> None:
         *("env.name=Breakout", "learner.steps_per_update=16", "learner.batch_size=8", "replay.recycle_period=100"),
         *("evaluation.episodes=1", "evaluation.max_steps=30", "run.checkpoint_period=1000"),
     )
-    with training(tmp_path / "run", *settings, steps=2_000, actors=2, config="breakout_short") as run:
+    with training(tmp_path / "run", *settings, steps=2_000, actors=2, config="atari/breakout") as run:
         row = assert_finished(run, 2_000)
         traffic = assert_counters_add_up(run.directory, 2_000)
         assert sent_by_actors(run) == traffic["sent"] == traffic["received"]
