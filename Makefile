@@ -20,7 +20,7 @@ help: ## Show this list
 
 install: $(READY) ## Set up .venv with the pinned versions
 
-train: $(READY) ## Train on RoadRunner for a few minutes; ARGS="cartpole --actors 2" for another run
+train: $(READY) ## Train on KungFuMaster for a few minutes; ARGS="cartpole --actors 2" for another run
 	$(BIN)/dpsr-apex train $(ARGS)
 
 test: $(READY) ## Run all tests except the slow ones; WORKERS=1 for one process

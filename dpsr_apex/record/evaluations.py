@@ -37,8 +37,8 @@ def score_line(run: RunDirectory) -> str:
     if row is None:
         return "Score: not evaluated"
     score = random_score(run)
-    compared = "" if score is None else f" (random play: {number(score)})"
-    return f"Score: {number(row['mean'])}{compared}, mean of {counted(row['games'], 'episode')}"
+    compared = "" if score is None else f" (random play: {number(score, 3)})"
+    return f"Score: {number(row['mean'], 3)}{compared}, mean of {counted(row['games'], 'episode')}"
 
 
 def keep_evaluation(run: RunDirectory, row: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]) -> None:

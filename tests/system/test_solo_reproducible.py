@@ -267,8 +267,7 @@ def test_a_run_that_is_killed_continues_from_its_last_checkpoint_to_the_same_end
 @pytest.mark.slow
 def test_cartpole_is_learned(tmp_path: Path) -> None:
     config = load_config("cartpole", overrides=["run.threads=1", "learner.device=cpu"])
-    assert config.run.total_steps == 50_000
     finish(config, tmp_path / "run")
     evaluation = read_rows(tmp_path / "run" / "evaluations.jsonl")[-1]
-    assert (evaluation["t"], evaluation["games"]) == (50_000, 20)
-    assert evaluation["mean"] >= 195
+    assert (evaluation["t"], evaluation["games"]) == (config.run.total_steps, 20)
+    assert evaluation["mean"] >= 475

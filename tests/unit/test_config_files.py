@@ -187,7 +187,7 @@ def test_a_fault_names_the_layer_that_it_came_from() -> None:
     assert str(refusal.value).startswith(
         "learner.learning_starts must be at most run.total_steps, which is 500 (got 1000) (from "
     )
-    assert str(refusal.value).endswith("modern.toml)")
+    assert str(refusal.value).endswith("cartpole.toml)")
 
 
 def test_a_missing_file_lists_what_is_shipped(tmp_path: Path) -> None:
