@@ -1,7 +1,7 @@
 # Every target installs what it needs into .venv. Requirements: Python >= 3.11, pip and make.
 
 PYTHON ?= python3
-ARGS ?= configs/breakout_short.toml
+ARGS ?= quickstart
 SLOW ?= slow
 BENCHMARKS ?=
 WORKERS ?= 2
@@ -20,7 +20,7 @@ help: ## Show this list
 
 install: $(READY) ## Set up .venv with the pinned versions
 
-train: $(READY) ## Train on Breakout for a few minutes; ARGS="cartpole --actors 2" for another run
+train: $(READY) ## Train on KungFuMaster for a few minutes; ARGS="cartpole --actors 2" for another run
 	$(BIN)/dpsr-apex train $(ARGS)
 
 test: $(READY) ## Run all tests except the slow ones; WORKERS=1 for one process

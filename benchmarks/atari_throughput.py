@@ -22,7 +22,18 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-from benchmarks.measure import Comparison, Elapsed, Report, Spread, interleave, parse_options, ratio, spread, timed
+from benchmarks.measure import (
+    BREAKOUT,
+    Comparison,
+    Elapsed,
+    Report,
+    Spread,
+    interleave,
+    parse_options,
+    ratio,
+    spread,
+    timed,
+)
 from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.atari import find_rom
 from dpsr_apex.envs.make import make_stacked
@@ -237,7 +248,7 @@ def speed(times: list[Elapsed]) -> Spread:
 
 def measure_solo(report: Report) -> None:
     """Measure a solo run with a full replay and updates, and gymnasium's wrappers without training."""
-    solo = Solo(load_config("breakout_short", base="released", overrides=SOLO_OVERRIDES))
+    solo = Solo(load_config(BREAKOUT, overrides=SOLO_OVERRIDES))
     while solo.t < SOLO_CAPACITY:
         solo.step()
     profile = profile_solo(solo)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.measure import Comparison, Report, cpu_of, parse_options, spread
+from benchmarks.measure import BREAKOUT, Comparison, Report, cpu_of, parse_options, spread
 from benchmarks.peers import TORCH, Peer
 from benchmarks.whole_system import stats_of
 from dpsr_apex.config_files import load_config
@@ -57,7 +57,7 @@ def learning() -> Iterator[tuple[RunDirectory, int]]:
     """Run a full replay and a learner inside the block; yield the run and the learner's process id."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         run = RunDirectory.create(Path(folder) / "run")
-        write_config(load_config("breakout_short", overrides=OVERRIDES), run)
+        write_config(load_config(BREAKOUT, overrides=OVERRIDES), run)
         replay = stack.enter_context(process("replay", "--run-dir", str(run.path)))
         while not run.connection.exists():
             assert replay.poll() is None, "the replay has ended"

@@ -26,6 +26,8 @@ from rich.table import Table
 
 REPETITIONS = 9
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+BREAKOUT = Path(__file__).with_name("breakout.toml")  # the config of all benchmarks that train
+
 APEX_ACTORS, APEX_IN, APEX_OUT = (
     360,
     12_500,

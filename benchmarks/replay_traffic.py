@@ -29,7 +29,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.measure import APEX_IN, APEX_OUT, Comparison, Report, Spread, cpu_of, parse_options, spread
+from benchmarks.measure import APEX_IN, APEX_OUT, BREAKOUT, Comparison, Report, Spread, cpu_of, parse_options, spread
 from benchmarks.peers import REVERB, Peer
 from benchmarks.replay_clients import Clients, save_chunks
 from dpsr_apex.config import Config
@@ -194,7 +194,7 @@ def configure(capacity: int, batch_size: int) -> Config:
         *("learner.steps_per_update=0", "run.total_steps=1000000000", "run.log_period=100000", "system.actors=4"),
         *("run.checkpoint_period=0", "run.threads=1"),
     )
-    return load_config("breakout_short", overrides=overrides)
+    return load_config(BREAKOUT, overrides=overrides)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.measure import Comparison, Report, cpu_of, parse_options, spread
+from benchmarks.measure import BREAKOUT, Comparison, Report, cpu_of, parse_options, spread
 from benchmarks.peers import TORCH, Peer
 from dpsr_apex.processes.control import address_of
 from dpsr_apex.processes.statistics import ask_stats
@@ -48,7 +48,8 @@ def training() -> Iterator[tuple[RunDirectory, int]]:
     with tempfile.TemporaryDirectory() as folder:
         run = RunDirectory(Path(folder) / "run")
         sets = [f"--set={override}" for override in OVERRIDES]
-        command = [sys.executable, "-m", "dpsr_apex.cli", "train", "breakout_short", "--run-dir", str(run.path), *sets]
+        options = ["--run-dir", str(run.path), *sets]
+        command = [sys.executable, "-m", "dpsr_apex.cli", "train", str(BREAKOUT), *options]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             while not run.connection.exists() or stats_of(run).t < 1.1 * CAPACITY:

@@ -1,4 +1,4 @@
-"""`dpsr-apex eval`: play episodes with a run's newest weights, print the scores and record a video."""
+"""Play episodes with a run's newest weights, for scores and videos: `dpsr-apex eval`, and the end of a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
@@ -17,34 +18,50 @@ from dpsr_apex.live.console import make_console, make_progress
 from dpsr_apex.record.choice import read_checkpoint
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.roles.build import build_env, load_agent
-from dpsr_apex.roles.evaluator import evaluate
+from dpsr_apex.roles.evaluator import Evaluation, evaluate
 
 Show = Callable[[NDArray[np.uint8]], None]
 
 
 def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
     """Play `episodes` episodes, print the scores, and record a video if a path is given; return the exit code."""
-    run = RunDirectory.open(path)
-    config = load_config(run.config)
-    _, found = read_checkpoint(run)
-    env = build_env(config, 0, training=False)
-    env.close()
-    agent = load_agent(config, env, found.parts["learner"])
+    config = load_config(RunDirectory.open(path).config)
     console = make_console()
-    with (
-        make_progress(console) as progress,
-        _recorder(config, video) as show,
-    ):
-        task = progress.add_task(f"{config.env.name}, t = {found.t:,}", total=episodes)
-        row = evaluate(
-            config, agent, found.t, episodes, show=show, after_episode=lambda _score: progress.advance(task)
-        ).row()
-    console.print(f"{config.env.name}, weights of t = {found.t:,}, {row['games']} episodes")
+    row = _play(path, config, episodes, video, console).row()
+    console.print(f"{config.env.name}, weights of t = {row['t']:,}, {row['games']} episodes")
     console.print(f"scores {' '.join(f'{score:g}' for score in row['scores'])}", soft_wrap=True)
     console.print(f"mean {row['mean']:.2f}   median {row['median']:.2f}")
     if video:
         console.print(f"video {video}", soft_wrap=True)
     return 0
+
+
+def record_video(path: Path) -> None:
+    """Record the first episode of a run's last evaluation; if that is impossible, print why."""
+    run = RunDirectory.open(path)
+    console = make_console()
+    try:
+        _play(path, load_config(run.config), 1, run.video, console)
+    except (VideoError, OSError) as error:
+        console.print(f"No video: {error}", soft_wrap=True)
+    else:
+        console.print(f"Video of the trained agent: {run.video}", soft_wrap=True)
+
+
+def _play(path: Path, config: Config, episodes: int, video: Path | None, console: Console) -> Evaluation:
+    """Play episodes with the newest weights, and show the progress."""
+    _, found = read_checkpoint(RunDirectory.open(path))
+    env = build_env(config, 0, training=False)
+    env.close()
+    agent = load_agent(config, env, found.parts["learner"])
+    with (
+        make_progress(console) as progress,
+        _recorder(config, video) as show,
+    ):
+        task = progress.add_task(f"{config.env.name}, t = {found.t:,}", total=episodes)
+        return evaluate(
+            config, agent, found.t, episodes, show=show, after_episode=lambda _score: progress.advance(task)
+        )
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from dpsr_apex.record.checkpoint import (
 )
 from dpsr_apex.record.choice import read_checkpoint
 from dpsr_apex.record.ending import Ending, remove_ending, write_ending
+from dpsr_apex.record.evaluations import score_line
 from dpsr_apex.record.lock import serving_alone, wait_until_free
 from dpsr_apex.record.metrics import truncate_after
 from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
@@ -174,6 +175,8 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engin
             raise
         ending = _ending(run, interrupt, finished)
         write_ending(run, ending)
+        if finished:
+            view.note(score_line(run))
         view.note(f"Learning curve: {run.curve}")
         _note_how_to_continue(config, run, view, engine.flags if engine else (), finished)
         return ending.exit_code

@@ -35,8 +35,14 @@ def run(given: argparse.Namespace) -> int:
     from dpsr_apex.record.run_directory import RunDirectory
 
     directory = RunDirectory.open(given.run_dir if given.cluster is None else given.run_dir.resolve())
-    place = choose_place(given, is_solo=load_config(directory.config).system.actors == 0)
+    config = load_config(directory.config)
+    place = choose_place(given, is_solo=config.system.actors == 0)
 
     from dpsr_apex.running import resume
 
-    return resume(directory.path, given.steps, given.checkpoint, given.actors, place.engine_for)
+    code = resume(directory.path, given.steps, given.checkpoint, given.actors, place.engine_for)
+    if code == 0 and config.evaluation.video:
+        from dpsr_apex.play import record_video
+
+        record_video(directory.path)
+    return code

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsr_apex.config import Config
 from dpsr_apex.files import atomic_path, read_rows
+from dpsr_apex.record.evaluations import random_score
 from dpsr_apex.record.run_directory import RunDirectory
 
 Row = Mapping[str, Any]
@@ -43,19 +44,24 @@ def smoothed(values: Floats) -> Floats:
 def draw_run(config: Config, run: RunDirectory) -> None:
     """Draw the curve of a run from the files in its directory."""
     title = f"{config.env.name}, {config.replay.method}, seed {config.run.seed}"
-    draw_curve(read_rows(run.metrics), read_rows(run.evaluations), run.curve, title)
+    draw_curve(read_rows(run.metrics), read_rows(run.evaluations), run.curve, title, random_score(run))
 
 
-def draw_curve(rows: Sequence[Row], evaluations: Sequence[Row], path: Path, title: str) -> None:
+def draw_curve(
+    rows: Sequence[Row], evaluations: Sequence[Row], path: Path, title: str, random_play: float | None = None
+) -> None:
     """Draw returns, evaluations, loss, exploration and replay fill against transitions, as a PNG at `path`.
 
-    `rows` are those of `metrics.jsonl`; each evaluation needs `t` and `scores`. Either may be empty.
+    `rows` are those of `metrics.jsonl`; each evaluation needs `t` and `scores`. Either may be empty. `random_play` is
+    the mean score of a random policy.
     """
     figure = Figure(figsize=(9, 6.5), dpi=120, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
     figure.suptitle(title, fontsize=13, fontweight="bold")
     _draw_returns(above, rows)
     _draw_evaluations(above, evaluations)
+    if random_play is not None:
+        above.axhline(random_play, color=_EPSILON, linestyle="--", linewidth=1.4, label="random play")
     _finish_returns(above)
     _draw_shares(below, rows)
     _draw_loss(below.twinx(), rows)

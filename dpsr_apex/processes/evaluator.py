@@ -25,11 +25,11 @@ from dpsr_apex.protocol.client_instructions import (
 )
 from dpsr_apex.protocol.clients import EvaluatorClient
 from dpsr_apex.record.checkpoint import newest_checkpoint
-from dpsr_apex.record.evaluations import keep_evaluation
+from dpsr_apex.record.evaluations import keep_evaluation, keep_random_play, wants_random_play
 from dpsr_apex.record.progress import is_trained, passed
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.roles.build import build_agent, build_env, load_networks, one_thread
-from dpsr_apex.roles.evaluator import EvaluationStopped, evaluate
+from dpsr_apex.roles.evaluator import EvaluationStopped, evaluate, play_randomly
 from dpsr_apex.wire.messages import Welcome
 from dpsr_apex.wire.sockets import wait
 
@@ -62,6 +62,8 @@ class EvaluatorProcess:
 
     def run(self) -> None:
         """Evaluate whenever an evaluation is due, and when the run is finished."""
+        if wants_random_play(self._config, self._run):
+            self._play_randomly()
         while not self._is_over() and not self._is_trained:
             wait(
                 [self._replay.socket, *([self._learner.socket] if self._learner.socket else [])],
@@ -111,6 +113,14 @@ class EvaluatorProcess:
                     self._learner.execute(instruction)
                 case _:
                     self._execute(self._replay.execute(instruction))
+
+    def _play_randomly(self) -> None:
+        try:
+            keep_random_play(self._run, play_randomly(self._config, self._agent, self._is_over).row())
+        except EvaluationStopped:
+            return
+        except OSError as error:
+            log.error("the score of a random policy could not be written: %s", error)
 
     def _evaluate_newest(self) -> None:
         """Request the current weights, and evaluate them when they arrive."""

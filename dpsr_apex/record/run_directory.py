@@ -44,6 +44,11 @@ class RunDirectory:
         return self.path / "evaluations.jsonl"
 
     @property
+    def random_play(self) -> Path:
+        """The evaluation of a random policy, as JSON, if the config asks for it."""
+        return self.path / "random_play.json"
+
+    @property
     def tensorboard(self) -> Path:
         """The folder to point TensorBoard at."""
         return self.path / "tensorboard"
@@ -62,6 +67,11 @@ class RunDirectory:
     def curve(self) -> Path:
         """The learning curve as a picture."""
         return self.path / "curve.png"
+
+    @property
+    def video(self) -> Path:
+        """An episode of the trained agent, if the config asks for it."""
+        return self.path / "video.mp4"
 
     @property
     def identity(self) -> Path:

@@ -6,6 +6,7 @@ Losing a life in an Atari game does not end an episode here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,12 @@ def evaluate(
     finally:
         env.close()
     return Evaluation(t, scores, steps)
+
+
+def play_randomly(config: Config, agent: Agent, stopped: Callable[[], bool] = lambda: False) -> Evaluation:
+    """Play `evaluation.random_episodes` full episodes with random actions only; `agent` is not asked."""
+    always_random = replace(config.evaluation, epsilon=1.0)
+    return evaluate(replace(config, evaluation=always_random), agent, 0, config.evaluation.random_episodes, stopped)
 
 
 def _play(

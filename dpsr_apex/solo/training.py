@@ -11,12 +11,12 @@ from dpsr_apex.interrupt import Interrupt
 from dpsr_apex.live.curve import draw_run
 from dpsr_apex.live.view import LiveView
 from dpsr_apex.record.checkpoint import Checkpoint, save_checkpoint
-from dpsr_apex.record.evaluations import keep_evaluation
+from dpsr_apex.record.evaluations import keep_evaluation, keep_random_play, wants_random_play
 from dpsr_apex.record.metrics import truncate_after
 from dpsr_apex.record.progress import passed
 from dpsr_apex.record.recorder import Recorder
 from dpsr_apex.record.run_directory import RunDirectory
-from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate
+from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate, play_randomly
 from dpsr_apex.solo.algorithm import Solo
 from dpsr_apex.state import State, join, split
 
@@ -49,6 +49,8 @@ class Training:
     def run(self, interrupt: Interrupt) -> None:
         """Run to the last step, or until interrupted; in both cases write a checkpoint and a curve at the end."""
         with self._metrics:
+            if wants_random_play(self._config, self._run):
+                self._play_randomly(interrupt)
             while not interrupt.asked:
                 self._do_what_is_due(interrupt)
                 if interrupt.asked or self.solo.t >= self._config.run.total_steps:
@@ -89,6 +91,15 @@ class Training:
             self._log()
         if passed(config.run.checkpoint_period, self._done.saved_at, t) and not last:
             self.save()
+
+    def _play_randomly(self, interrupt: Interrupt) -> None:
+        began = time.monotonic()
+        try:
+            row = play_randomly(self._config, self.solo.agent, stopped=lambda: interrupt.asked).row()
+        except EvaluationStopped:
+            return
+        self._recorder.exclude_time(time.monotonic() - began)
+        self._recorder.guard(lambda: keep_random_play(self._run, row))
 
     def _evaluate(self, interrupt: Interrupt) -> None:
         began = time.monotonic()

@@ -57,7 +57,7 @@ Kind = TypeVar("Kind")
 def new_run(path: Path, *settings: str) -> RunDirectory:
     """Create a small CartPole run with these additional settings, without starting it."""
     run = RunDirectory.create(path)
-    write_config(load_config("cartpole", overrides=(*SETTINGS, *settings)), run)
+    write_config(load_config("cartpole", base="paper", overrides=(*SETTINGS, *settings)), run)
     return run
 
 

@@ -248,7 +248,7 @@ def training(
     path: Path, *settings: str, steps: int = 2_000, actors: int = 1, config: str = "cartpole", bind: str = "127.0.0.1:0"
 ) -> Iterator[Run]:
     """Start a new small run with these additional settings."""
-    options = ["--actors", str(actors), "--steps", str(steps), "--bind", bind, "--run-dir", str(path)]
+    options = ["--base=paper", "--actors", str(actors), "--steps", str(steps), "--bind", bind, "--run-dir", str(path)]
     with running(path, "train", config, *options, *(f"--set={setting}" for setting in (*SMALL, *settings))) as run:
         yield run
 

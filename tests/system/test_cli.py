@@ -41,7 +41,7 @@ def dpsr_apex(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Com
 
 
 def train_small(*arguments: str | Path) -> list[str]:
-    return ["train", "cartpole", "--solo", *SMALL, *map(str, arguments)]
+    return ["train", "cartpole", "--base=paper", "--solo", *SMALL, *map(str, arguments)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -268,6 +268,17 @@ def test_the_default_name_of_a_run_contains_config_method_and_seed(workplace: Pa
     assert main(train_small("--method", "per", "--seed", "3", "--steps", "100")) == 0
     (path,) = (workplace / "runs").iterdir()
     assert path.name.startswith("cartpole-per-seed3-")
+
+
+def test_a_run_shows_its_score_beside_random_play_and_records_a_video(tmp_path: Path) -> None:
+    wanted = ["--set=evaluation.random_episodes=3", "--set=evaluation.video=true"]
+    ended = dpsr_apex(*train_small("--run-dir", tmp_path / "run", *wanted))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    (random_play,) = read_rows(tmp_path / "run" / "random_play.json")
+    assert random_play["games"] == 3
+    assert f"(random play: {random_play['mean']:.3g})" in ended.stdout
+    assert (tmp_path / "run" / "video.mp4").read_bytes()[4:8] == b"ftyp"
+    assert str(tmp_path / "run" / "video.mp4") in ended.stdout
 
 
 def test_eval_prints_every_score_and_records_a_video(finished: Path, tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ class ClusterRun(Started):
         self._hold.touch()
         shutil.copy(Path(__file__).with_name("fault_tasks.py"), folder / "tasks.py")
         settings = [f"--set={setting}" for setting in (*SMALL, "system.lease=10", "run.checkpoint_period=1000")]
-        command: list[str | Path] = [COMMAND, "train", "cartpole", *words, "--run-dir", self.directory.path, *settings]
+        options = ["--base=paper", "--run-dir", str(self.directory.path), *settings]
+        command: list[str | Path] = [COMMAND, "train", "cartpole", *words, *options]
         super().__init__(folder / "said", command, folder, nodes.environment)
 
     def release(self) -> None:

@@ -40,7 +40,7 @@ def test_machines_that_share_a_folder_train_together_and_find_a_head_that_moves(
 ) -> None:
     first, second, third = three
     run, config = RunDirectory(tmp_path / "run"), tmp_path / "small.toml"
-    config.write_text(dump_config(load_config("cartpole", overrides=SMALL)))
+    config.write_text(dump_config(load_config("cartpole", base="paper", overrides=SMALL)))
     shutil.copy(Path(__file__).with_name("gated.py"), tmp_path)
     with ExitStack() as stack:
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpsr_apex.config_files import load_config
 from dpsr_apex.files import read_rows
 from dpsr_apex.record.checkpoint import Checkpoint
 from dpsr_apex.record.metric_table import metric_names
@@ -167,13 +168,20 @@ def test_resuming_a_finished_run_adds_its_last_evaluation_if_it_is_missing(finis
     assert fingerprint(path / "metrics.jsonl") == fingerprint(finished.directory.metrics)
 
 
+def test_the_evaluator_plays_randomly_once(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "evaluation.random_episodes=3") as run:
+        assert_finished(run, 2_000)
+    (random_play,) = read_rows(run.directory.random_play)
+    assert random_play["games"] == 3
+
+
 @pytest.mark.slow
 def test_breakout_is_recycled_by_its_actors(tmp_path: Path) -> None:
     settings = (
         *("env.name=Breakout", "learner.steps_per_update=16", "learner.batch_size=8", "replay.recycle_period=100"),
         *("evaluation.episodes=1", "evaluation.max_steps=30", "run.checkpoint_period=1000"),
     )
-    with training(tmp_path / "run", *settings, steps=2_000, actors=2, config="breakout_short") as run:
+    with training(tmp_path / "run", *settings, steps=2_000, actors=2, config="atari/breakout") as run:
         row = assert_finished(run, 2_000)
         traffic = assert_counters_add_up(run.directory, 2_000)
         assert sent_by_actors(run) == traffic["sent"] == traffic["received"]
@@ -185,15 +193,16 @@ def test_breakout_is_recycled_by_its_actors(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_cartpole_is_learned(tmp_path: Path) -> None:
-    """Runs without discounting oscillate; one in eight had no good evaluation, so three in a row are a failure."""
-    best = []
-    for seed in range(3):
+    """A run may end in a bad moment, so only two bad runs in a row are a failure."""
+    steps = load_config("cartpole").run.total_steps
+    final = []
+    for seed in range(2):
         path = tmp_path / f"run-{seed}"
         with running(path, "train", "cartpole", "--actors", "2", "--seed", str(seed), "--run-dir", path) as run:
             assert run.process.wait(3_600) == 0
-            assert_finished(run, 50_000)
-            assert sent_by_actors(run) == assert_counters_add_up(run.directory, 50_000)["sent"]
-        best.append(max(row["mean"] for row in read_rows(run.directory.evaluations)))
-        if best[-1] >= 195:
+            assert_finished(run, steps)
+            assert sent_by_actors(run) == assert_counters_add_up(run.directory, steps)["sent"]
+        final.append(read_rows(run.directory.evaluations)[-1]["mean"])
+        if final[-1] >= 475:
             return
-    pytest.fail(f"no run learned it; their best evaluations: {best}")
+    pytest.fail(f"no run learned it; their final evaluations: {final}")

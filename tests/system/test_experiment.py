@@ -26,6 +26,7 @@ at_once = 2
 [[grid]]
 configs = ["cartpole"]
 methods = ["per", "dpsr"]
+base = "paper"
 seeds = 2
 
 [grid.settings]

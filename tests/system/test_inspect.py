@@ -46,12 +46,12 @@ def trained(path: Path, config: str, *arguments: str) -> Path:
 
 @pytest.fixture(scope="module")
 def breakout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("inspect") / "breakout", "breakout_short")
+    return trained(tmp_path_factory.mktemp("inspect") / "breakout", "atari/breakout", "--base=released")
 
 
 @pytest.fixture(scope="module")
 def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("inspect") / "cart pole", "cartpole")
+    return trained(tmp_path_factory.mktemp("inspect") / "cart pole", "cartpole", "--base=paper")
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_a_run_without_snapshots_can_be_inspected_but_not_entered(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "tasks", raising=False)
-    trained(Path("run"), "cartpole", "--set", "env.name=tasks:NoSnapshot", "--method", "per")
+    trained(Path("run"), "cartpole", "--base=paper", "--set", "env.name=tasks:NoSnapshot", "--method", "per")
     assert inspect("run") == 0
     assert re.search(r"tasks:NoSnapshot .*snapshot\(\)", capsys.readouterr().out)
     identity = everything(open_run(Path("run")).replay)[0].identity

@@ -201,7 +201,7 @@ def small_settings(*settings: str) -> list[str]:
 
 
 def write_gated_config(path: Path) -> Path:
-    path.write_text(dump_config(load_config("cartpole", overrides=(*SMALL, "env.name=gated:Gated"))))
+    path.write_text(dump_config(load_config("cartpole", base="paper", overrides=(*SMALL, "env.name=gated:Gated"))))
     return path
 
 
@@ -248,7 +248,7 @@ def assert_counts_agree(traffic: dict[str, int], *logs: str) -> None:
 
 def test_a_learner_requests_a_state_again_that_was_lost_on_its_way(tmp_path: Path, stack: ExitStack) -> None:
     server = stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0")))
-    config = dump_config(load_config("cartpole", overrides=(*SMALL, "system.lease=2")))
+    config = dump_config(load_config("cartpole", base="paper", overrides=(*SMALL, "system.lease=2")))
     address = server.endpoint.removeprefix("tcp://")
     learner = stack.enter_context(started(tmp_path / "log", "learner", "--connect", address))
     joins = 0
@@ -319,7 +319,7 @@ def test_an_interrupted_network_loses_no_acknowledged_transition(
     settings = small_settings(f"run.total_steps={steps}", "env.name=gated:Gated", f"system.lease={lease}")
     head = stack.enter_context(
         started(
-            *(tmp_path / "head", "train", "cartpole", "--actors", "1", "--run-dir", run.path),
+            *(tmp_path / "head", "train", "cartpole", "--base=paper", "--actors", "1", "--run-dir", run.path),
             *("--bind", f"{two[0].address}:5555", *settings),
             before=two[0].before,
             cwd=tmp_path,
@@ -398,7 +398,8 @@ def test_a_launch_script_is_valid_and_executable(script: Path) -> None:
 def test_the_script_for_this_machine_trains_with_many_processes(sandbox: Path, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     recipe = sandbox / "launch/this_machine.sh"
-    words = ["cartpole", "--actors", "1", "--run-dir", str(run.path), *small_settings("run.total_steps=500")]
+    settings = small_settings("run.total_steps=500")
+    words = ["cartpole", "--base=paper", "--actors", "1", "--run-dir", str(run.path), *settings]
     subprocess.run([recipe, *words], env=environment(sandbox), check=True, timeout=PATIENCE)
     assert_counters_add_up(run, 500)
     assert {log.name for log in run.logs.iterdir()} >= {"replay.log", "learner.log", "evaluator.log", "actor-0.log"}
@@ -426,7 +427,7 @@ def test_the_script_for_other_machines_starts_actors_that_join_the_run(
 ) -> None:
     run = RunDirectory(tmp_path / "run")
     shutil.copy(Path(__file__).with_name("gated.py"), sandbox)
-    arguments = ("train", "cartpole", "--actors", "1", "--run-dir", run.path, "--bind", "0.0.0.0:0")
+    arguments = ("train", "cartpole", "--base=paper", "--actors", "1", "--run-dir", run.path, "--bind", "0.0.0.0:0")
     gated = small_settings("env.name=gated:Gated", "run.total_steps=6000")
     head = stack.enter_context(started(tmp_path / "head", *arguments, *gated, cwd=sandbox))
     eventually(run.connection.exists)

@@ -46,7 +46,7 @@ def config(sandbox: Path) -> Path:
     """The config of a run that lasts until a file named `go` exists."""
     shutil.copy(Path(__file__).with_name("gated.py"), sandbox)
     path = sandbox / "small.toml"
-    path.write_text(dump_config(load_config("cartpole", overrides=SMALL)))
+    path.write_text(dump_config(load_config("cartpole", base="paper", overrides=SMALL)))
     return path
 
 

@@ -55,7 +55,7 @@ def clocks(lines: list[str]) -> list[int]:
 
 @contextmanager
 def solo(path: Path, steps: int) -> Iterator[Run]:
-    options = ["--solo", "--steps", str(steps), "--run-dir", str(path)]
+    options = ["--base=paper", "--solo", "--steps", str(steps), "--run-dir", str(path)]
     with running(path, "train", "cartpole", *options, *(f"--set={setting}" for setting in SMALL)) as run:
         yield run
 

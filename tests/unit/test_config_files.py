@@ -159,9 +159,9 @@ def test_an_override_without_a_value_is_refused() -> None:
         ("[run]\nseed = -1", "run.seed must be between 0 and 2147483647 (got -1) (from "),
         ("replay = 3", "replay must be a table of settings (got 3) (from "),
         ("speed = 3", "speed is not a setting; did you mean run.seed? (from "),
-        ('base = "papr"', "base must be one of apex, paper, released (got 'papr'); did you mean paper?"),
-        ("base = 3", "base must be one of apex, paper, released (got 3)"),
-        ('base = "../cartpole"', "base must be one of apex, paper, released"),
+        ('base = "papr"', "base must be one of apex, modern, paper, released (got 'papr'); did you mean paper?"),
+        ("base = 3", "base must be one of apex, modern, paper, released (got 3)"),
+        ('base = "../cartpole"', "base must be one of apex, modern, paper, released"),
         ('params = "best"', "params must be one of dpsr0, dpsr1, dpsr2, dpsr3, dpsr4 (got 'best')"),
         ('params = "tesd"\n[sets.test.run]\nseed = 3', "dpsr4, test (got 'tesd'); did you mean test?"),
         ("sets = 3", "sets must be a table of parameter sets (got 3) (from "),
@@ -187,7 +187,7 @@ def test_a_fault_names_the_layer_that_it_came_from() -> None:
     assert str(refusal.value).startswith(
         "learner.learning_starts must be at most run.total_steps, which is 500 (got 1000) (from "
     )
-    assert str(refusal.value).endswith("paper.toml)")
+    assert str(refusal.value).endswith("cartpole.toml)")
 
 
 def test_a_missing_file_lists_what_is_shipped(tmp_path: Path) -> None:

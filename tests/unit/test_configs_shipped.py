@@ -46,7 +46,7 @@ TABLE_4 = "(.6, 128, 20k, 8), (.1, 128, 10k, 16), (.2, 256, 20k, 8), (.3, 128, 1
 
 Parameters = tuple[float, int, int, int]  # gamma, C_c, F_r, C_r
 
-BASES = (None, "paper", "released", "apex")
+BASES = (None, "paper", "released", "apex", "modern")
 MINATAR = {
     "minatar/asterix": "MinAtar/Asterix",
     "minatar/breakout": "MinAtar/Breakout",
@@ -94,7 +94,7 @@ def test_the_transcription_is_whole() -> None:
 def test_there_is_one_file_for_each_game_and_no_other() -> None:
     assert {name for name in shipped_configs() if name.startswith("atari/")} == set(map(config_name, GAMES))
     assert {name for name in shipped_configs() if name.startswith("minatar/")} == set(MINATAR)
-    assert {name for name in shipped_configs() if "/" not in name} == {"cartpole", "corridor", "breakout_short"}
+    assert {name for name in shipped_configs() if "/" not in name} == {"cartpole", "corridor", "quickstart"}
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -163,6 +163,21 @@ def test_the_apex_base_has_the_options_of_ape_x() -> None:
     assert config.replay.capacity == 2_000_000
 
 
+def test_the_modern_base_learns_quantiles_of_three_step_returns() -> None:
+    config = load_config("atari/breakout", base="modern")
+    assert config.learner.agent == "quantile"
+    assert config.actor.n_steps == 3
+    assert config.learner.discount == 0.99
+
+
+def test_cartpole_has_the_settings_of_the_paper_with_its_base() -> None:
+    config, paper = load_config("cartpole", base="paper"), load_config("atari/breakout", base="paper")
+    assert config.learner == paper.learner
+    assert config.actor == paper.actor
+    assert config.replay.bias_annealing == paper.replay.bias_annealing
+    assert config.replay.priority_floor == paper.replay.priority_floor
+
+
 @pytest.mark.parametrize("name", MINATAR)
 def test_the_games_of_minatar_differ_in_nothing_but_the_game(name: str) -> None:
     config = load_config(name)
@@ -170,7 +185,7 @@ def test_the_games_of_minatar_differ_in_nothing_but_the_game(name: str) -> None:
     assert replace(config, env=EnvConfig()) == replace(load_config("minatar/breakout"), env=EnvConfig())
 
 
-@pytest.mark.parametrize("name", ["cartpole", "corridor", "breakout_short", *MINATAR])
+@pytest.mark.parametrize("name", ["cartpole", "corridor", "quickstart", *MINATAR])
 def test_a_small_run_really_replaces_and_recycles(name: str) -> None:
     config = load_config(name)
     assert config.replay.recycles

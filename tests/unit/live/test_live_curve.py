@@ -51,6 +51,13 @@ def test_returns_and_evaluations_are_drawn(tmp_path: Path) -> None:
     assert blue not in colours(tmp_path / "none.png")
 
 
+def test_random_play_is_a_line_of_its_own(tmp_path: Path) -> None:
+    without, beside = tmp_path / "without.png", tmp_path / "beside.png"
+    draw_curve(ROWS, EVALUATIONS, without, "")
+    draw_curve(ROWS, EVALUATIONS, beside, "", random_play=0.5)
+    assert (imread(without) != imread(beside)).any()
+
+
 def test_a_picture_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "curve.png").mkdir()
     with pytest.raises(OSError, match="directory"):

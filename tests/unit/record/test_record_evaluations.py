@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dpsr_apex.files import read_rows
-from dpsr_apex.record.evaluations import keep_evaluation
+from dpsr_apex.config import Config, EvaluationConfig
+from dpsr_apex.files import append_row, read_rows
+from dpsr_apex.record.evaluations import keep_evaluation, keep_random_play, score_line, wants_random_play
 from dpsr_apex.record.metrics import truncate_after
 from dpsr_apex.record.run_directory import RunDirectory
 
@@ -49,6 +50,22 @@ def test_a_run_that_went_back_is_measured_by_what_it_still_has(run: RunDirectory
     assert kept(run) == (2, 2)
     keep(run, 3, 15.0)
     assert kept(run) == (2, 3)
+
+
+def test_random_play_is_wanted_once_and_only_if_configured(run: RunDirectory) -> None:
+    assert not wants_random_play(Config(), run)
+    config = Config(evaluation=EvaluationConfig(random_episodes=3))
+    assert wants_random_play(config, run)
+    keep_random_play(run, {"t": 0, "mean": 310.0})
+    assert not wants_random_play(config, run)
+
+
+def test_the_score_is_shown_beside_that_of_random_play(run: RunDirectory) -> None:
+    assert score_line(run) == "Score: not evaluated"
+    append_row(run.evaluations, {"t": 1, "mean": 2380.0, "games": 10})
+    assert score_line(run) == "Score: 2,380, mean of 10 episodes"
+    keep_random_play(run, {"t": 0, "mean": 310.0})
+    assert score_line(run) == "Score: 2,380 (random play: 310), mean of 10 episodes"
 
 
 def test_a_row_is_kept_where_the_weights_find_no_place(run: RunDirectory) -> None:

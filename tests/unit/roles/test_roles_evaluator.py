@@ -13,7 +13,7 @@ from dpsr_apex.config import Config, EnvConfig, EvaluationConfig, RunConfig
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.roles import evaluator
 from dpsr_apex.roles.build import build_env
-from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate
+from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate, play_randomly
 from tests.unit.envs.counted_emulator import CountedEmulator
 
 
@@ -50,6 +50,14 @@ def test_a_corridor_has_its_exact_score() -> None:
     left, right = (play(config("Corridor", episodes=3, epsilon=0.0), Scripted(action)) for action in (0, 1))
     assert left == Evaluation(100, [996.0] * 3, [5] * 3)
     assert right == Evaluation(100, [500.0] * 3, [500] * 3)
+
+
+def test_random_play_never_asks_the_agent() -> None:
+    agent = Scripted()
+    found = play_randomly(config(episodes=2, random_episodes=5), cast(Agent, agent))
+    assert len(found.scores) == 5
+    assert max(found.scores) < 100
+    assert agent.seen == []
 
 
 def test_the_row_reports_everything() -> None:
