@@ -202,7 +202,7 @@ def test_settings_names_every_leaf_of_the_tree() -> None:
     values = settings(Config())
     assert values.keys() == SETTINGS.keys()
     assert values["replay.capacity"] == 50_000
-    assert len(values) == 59
+    assert len(values) == 61
 
 
 def test_dpsr_with_period_zero_does_not_recycle() -> None:
