@@ -107,7 +107,9 @@ def test_only_a_member_says_that_it_leaves(is_member: bool, server: ServerSocket
     if is_member:
         linked.client.handle(WELCOME, 0.0)
     linked.link.leave()
-    wait([server], 0.2 if not is_member else PATIENCE)
-    received = server.receive()
-    assert (received is not None) == is_member
-    assert received is None or decode(received.frames) == Leave(0)
+    received: list[Message | None] = [REQUEST]  # it may have been sent more than once
+    while received[-1] == REQUEST:
+        wait([server], PATIENCE if is_member else 0.2)
+        arrival = server.receive()
+        received.append(decode(arrival.frames) if arrival else None)
+    assert received[-1] == (Leave(0) if is_member else None)
