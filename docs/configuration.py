@@ -28,7 +28,7 @@ HEAD = """# Configuration
 Every setting of a run, generated from `dpsr_apex/config.py` by `make docs`. A config is a TOML file such as:
 
 ```toml
-base = "paper"        # base settings: paper, released, apex or modern (configs/base/)
+base = "paper"        # base settings: paper, released, apex, modern or classic
 params = "dpsr3"      # a parameter set, from this file or from configs/sets.toml
 
 [env]

@@ -33,7 +33,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--solo", action="store_true", help="run actor, replay and learner in one process, reproducible bit for bit"
     )
     command.add_argument("--method", choices=list(METHODS), help="the replay method (replay.method)")
-    command.add_argument("--base", metavar="NAME", help="base settings: paper, released, apex or modern")
+    command.add_argument("--base", metavar="NAME", help="base settings: paper, released, apex, modern or classic")
     command.add_argument("--params", metavar="NAME", help="parameter set: best, second, third or dpsr0 to dpsr4")
     command.add_argument("--seed", type=int, metavar="S", help="random seed (run.seed)")
     command.add_argument("--steps", type=int, metavar="T", help="length of the run in transitions (run.total_steps)")

@@ -46,7 +46,7 @@ TABLE_4 = "(.6, 128, 20k, 8), (.1, 128, 10k, 16), (.2, 256, 20k, 8), (.3, 128, 1
 
 Parameters = tuple[float, int, int, int]  # gamma, C_c, F_r, C_r
 
-BASES = (None, "paper", "released", "apex", "modern")
+BASES = (None, "paper", "released", "apex", "modern", "classic")
 MINATAR = {
     "minatar/asterix": "MinAtar/Asterix",
     "minatar/breakout": "MinAtar/Breakout",
