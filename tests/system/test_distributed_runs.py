@@ -203,6 +203,6 @@ def test_cartpole_is_learned(tmp_path: Path) -> None:
             assert_finished(run, steps)
             assert sent_by_actors(run) == assert_counters_add_up(run.directory, steps)["sent"]
         final.append(read_rows(run.directory.evaluations)[-1]["mean"])
-        if final[-1] >= 475:
+        if final[-1] >= 195:
             return
     pytest.fail(f"no run learned it; their final evaluations: {final}")
