@@ -289,7 +289,7 @@ def test_unusable_nodes_are_excluded_with_a_reason(tmp_path: Path) -> None:
             for reason in ("ale-py 0.0.1", "dpsr_apex 0.0.1", f"{tmp_path}/run"):  # the user is told which and why
                 run.await_words(f"Node .*{reason}")
             run.await_words(r"4 CPUs \(0 free\)")
-            assert run.nodes_of("actor") | run.nodes_of("learner") == {"head"}
+            assert eventually(lambda: run.nodes_of("actor") | run.nodes_of("learner")) == {"head"}
             run.release()
             assert run.wait() == 0, run.said
 
