@@ -191,6 +191,7 @@ def test_breakout_is_recycled_by_its_actors(tmp_path: Path) -> None:
     assert row["traffic_candidates_failed"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_cartpole_is_learned(tmp_path: Path) -> None:
     """A run may end in a bad moment, so only two bad runs in a row are a failure."""
