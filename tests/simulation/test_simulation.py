@@ -12,7 +12,7 @@ import pytest
 from dpsr_apex.protocol.prefetch import Prefetch
 from tests.simulation.world import HistoryFailed, run
 
-HISTORIES, MANY_HISTORIES, TOGETHER = 80, 800, 20  # seeds
+HISTORIES, MANY_HISTORIES, TOGETHER = 200, 800, 20  # seeds
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,7 @@ def test_a_run_survives_every_fault(first: int) -> None:
     assert counts_of(first)["checkpoint"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_run_survives_every_fault_in_many_more_histories() -> None:
     for seed in range(HISTORIES, MANY_HISTORIES):
