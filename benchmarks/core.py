@@ -27,7 +27,7 @@ from benchmarks.peers.trees import ALPHA, BATCH, BETA, CANDIDATES, GAMMA, WARM_U
 from dpsr_apex.config import ReplayConfig
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.slots import MAX_PRIORITY, replace_by_priority, update_stored
-from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.replay.transitions import Transitions, from_lists
 from dpsr_apex.replay.trees import PriorityTrees
 from dpsr_apex.schedules import constant
 
@@ -150,7 +150,7 @@ class WholeReplay:
         starts = self._rng.integers(len(self._noise) - 400, size=2 * CHUNK + 4).tolist()
         frames = [self._noise[start : start + 400] for start in starts[: CHUNK + 4]]
         stacks = [tuple(frames[i : i + 4]) for i in range(CHUNK + 1)]
-        return Transitions(
+        return from_lists(
             s_tm1=stacks[:-1],
             a_tm1=self._rng.integers(4, size=CHUNK),
             r_t=np.zeros(CHUNK, dtype=np.float32),

@@ -23,6 +23,7 @@ AGENTS: Final = {
 NETWORKS: Final = {
     "auto": "nature, small or mlp, by the observations",
     "nature": "three convolutions, for frames of at least 36 pixels",
+    "efficient": "two convolutions, for frames of at least 25 pixels: a sixth of the computation of nature",
     "pooled": "nature with global average pooling: a fifteenth of the weights",
     "impala": "fifteen convolutions in residual blocks",
     "small": "one convolution, for the frames of MinAtar",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
@@ -18,6 +17,6 @@ class DqnAgent(TorchAgent):
         All Q have shape (batch, actions); `q_t` is of the online network, or of the target network if not double.
         """
         bootstrap = pick(target_q_t, q_t.argmax(dim=1))
-        target = batch.r_t + torch.where(batch.terminal, 0.0, batch.discount_t * bootstrap)
+        target = batch.r_t + batch.discount_t * bootstrap.masked_fill(batch.terminal, 0.0)
         q = pick(q_tm1, batch.a_tm1)
         return Losses(huber_loss(q, target, reduction="none"), target - q, q)

@@ -18,7 +18,7 @@ Features = tuple[nn.Module, int]
 """A torso from prepared observations of shape (batch, channels, height, width) or (batch, ...) and its output size."""
 
 _LARGE_SIDE = 36  # pixels: the smallest side for which Nature's convolutions leave at least one pixel
-_MIN_SIDE = 3  # pixels
+_MIN_SIDES = {"nature": _LARGE_SIDE, "pooled": _LARGE_SIDE, "efficient": 25, "small": 3, "impala": 3}  # pixels
 
 
 class TorsoNetwork(nn.Module):
@@ -45,7 +45,8 @@ class TorsoNetwork(nn.Module):
             return advantage
         by_action = advantage.view(-1, self._actions, self._per_action)
         value: Tensor = self.value(features)
-        return (value[:, None] + by_action - by_action.mean(dim=1, keepdim=True)).flatten(1)
+        # The small tensors first, so that only one sum has the size of the output.
+        return (by_action + (value[:, None] - by_action.mean(dim=1, keepdim=True))).flatten(1)
 
 
 def build_network(
@@ -77,7 +78,7 @@ def _default_network(observation_shape: Sequence[int], pixels: bool) -> str:
 
 def _images(name: str, observation_shape: Sequence[int]) -> Features:
     *depths, height, width = observation_shape
-    least = _MIN_SIDE if name in ("small", "impala") else _LARGE_SIDE
+    least = _MIN_SIDES[name]
     if min(height, width) < least:
         needed = f"frames of at least {least} x {least} pixels"
         raise ConfigError(f"learner.network = {name!r} needs {needed} (got {height} x {width})")
@@ -93,6 +94,12 @@ def _images(name: str, observation_shape: Sequence[int]) -> Features:
 def _nature(channels: int) -> list[nn.Module]:
     """The convolutions of Mnih et al. 2015."""
     shapes = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
+    return [layer for shape in shapes for layer in (nn.Conv2d(*shape), nn.ReLU(inplace=True))]
+
+
+def _efficient(channels: int) -> list[nn.Module]:
+    """The convolutions of data-efficient Rainbow (van Hasselt et al. 2019)."""
+    shapes = ((channels, 32, 5, 5), (32, 64, 5, 5))
     return [layer for shape in shapes for layer in (nn.Conv2d(*shape), nn.ReLU(inplace=True))]
 
 
@@ -127,7 +134,7 @@ class _Residual(nn.Module):
         return x + residual
 
 
-_LAYERS = {"nature": _nature, "pooled": _pooled, "impala": _impala, "small": _small}
+_LAYERS = {"nature": _nature, "efficient": _efficient, "pooled": _pooled, "impala": _impala, "small": _small}
 
 
 def _mlp(observation_shape: Sequence[int], hidden: Sequence[int]) -> Features:
@@ -140,7 +147,7 @@ def _mlp(observation_shape: Sequence[int], hidden: Sequence[int]) -> Features:
 
 
 def _head(features: int, units: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(features, units), nn.ReLU(), nn.Linear(units, outputs))
+    return nn.Sequential(nn.Linear(features, units), nn.ReLU(inplace=True), nn.Linear(units, outputs))
 
 
 def _users_network(config: LearnerConfig, observation_shape: Sequence[int], outputs: int) -> nn.Module:

@@ -52,7 +52,7 @@ class Agent(Protocol):
     def stage(self, experience: Experience, weights: NDArray[np.floating[Any]]) -> Any:
         """Prepare a batch for `update`; may be called from another thread while an update runs."""
 
-    def update(self, staged: Any) -> Update:
+    def update(self, staged: Any, learning_rate: float) -> Update:
         """Take one optimizer step; raise FloatingPointError, without changing the weights, if it is not finite."""
 
     def sync_target(self) -> None:

@@ -43,8 +43,8 @@ class QuantileAgent(TorchAgent):
         All theta have shape (batch, actions, N).
         """
         bootstrap = pick(target_theta_t, self.values(theta_t).argmax(dim=1))
-        discounted = torch.where(batch.terminal[:, None], 0.0, batch.discount_t[:, None] * bootstrap)
-        target = batch.r_t[:, None] + discounted  # (batch, N)
+        bootstrap = bootstrap.masked_fill(batch.terminal[:, None], 0.0)
+        target = batch.r_t[:, None] + batch.discount_t[:, None] * bootstrap  # (batch, N)
         theta = pick(theta_tm1, batch.a_tm1)  # (batch, N)
         deltas = target[:, None, :] - theta[:, :, None]  # (batch, N, N of the target)
         asymmetry = (self._tau[:, None] - (deltas.detach() < 0).float()).abs()

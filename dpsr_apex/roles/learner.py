@@ -13,13 +13,14 @@ from dpsr_apex.wire.messages import Batch, Priorities
 
 
 class Learner:
-    """Updates `agent` from batches, and its target network according to the replay's clock."""
+    """Updates `agent` from batches; its learning rate and its target network follow the replay's clock."""
 
-    def __init__(self, config: LearnerConfig, agent: Agent, codec: FrameCodec) -> None:
+    def __init__(self, config: LearnerConfig, total_steps: int, agent: Agent, codec: FrameCodec) -> None:
         self.agent = agent
         self.updates = 0
         self.target_synced_at = 0  # clock t
         self._config = config
+        self._total_steps = total_steps
         self._codec = codec
 
     def prepare(self, batch: Batch) -> Any:
@@ -28,7 +29,7 @@ class Learner:
 
     def learn(self, batch: Batch, staged: Any) -> tuple[Priorities, Update]:
         """Update once from a prepared batch; return the new priorities and the statistics of the update."""
-        update = self.agent.update(staged)
+        update = self.agent.update(staged, self._config.learning_rate.at(batch.t, self._total_steps))
         self.updates += 1
         period = self._config.target_period
         if batch.t // period != self.target_synced_at // period:  # != because t decreases after a restart

@@ -52,7 +52,7 @@ def test_an_update_never_waits_for_the_host(name: str, pixels: bool, monkeypatch
     batch = experience(pixels)
     agent = build_agent(config, batch.s_t.shape[1:], pixels, 3, 0, threads=1)
     weights = np.ones(4, np.float32)
-    agent.update(agent.stage(batch, weights))  # creates the optimizer
+    agent.update(agent.stage(batch, weights), 0.01)  # creates the optimizer
     staged = agent.stage(batch, weights)
     transfers: list[torch.Tensor] = []
     to_host = torch_agent._to_host
@@ -63,7 +63,7 @@ def test_an_update_never_waits_for_the_host(name: str, pixels: bool, monkeypatch
 
     monkeypatch.setattr(torch_agent, "_to_host", transfer)
     with Recorder() as recorder:
-        agent.update(staged)
+        agent.update(staged, 0.01)
     assert "convolution_backward" in recorder.names or not pixels
     assert "_fused_adam_" in recorder.names
     assert WAITS.isdisjoint(recorder.names)

@@ -18,7 +18,8 @@ from dpsr_apex.agent.networks import build_network
 from dpsr_apex.agent.protocol import Experience, Update
 from dpsr_apex.config import LearnerConfig
 
-CONFIG = LearnerConfig(hidden=(16,), head=8, discount=0.9, device="cpu", learning_rate=0.01)
+CONFIG = LearnerConfig(hidden=(16,), head=8, discount=0.9, device="cpu")
+LEARNING_RATE = 0.01
 VECTOR, PIXELS, PLANES = (2, 3), (4, 84, 84), (2, 3, 10, 10)
 ACTIONS = 3
 
@@ -49,8 +50,13 @@ def weights(batch: int = 8) -> NDArray[np.float32]:
     return np.random.default_rng(1).uniform(0.1, 1.0, batch).astype(np.float32)
 
 
-def update(agent: DqnAgent, batch: Experience, importance: NDArray[np.float32] | None = None) -> Update:
-    return agent.update(agent.stage(batch, weights() if importance is None else importance))
+def update(
+    agent: DqnAgent,
+    batch: Experience,
+    importance: NDArray[np.float32] | None = None,
+    learning_rate: float = LEARNING_RATE,
+) -> Update:
+    return agent.update(agent.stage(batch, weights() if importance is None else importance), learning_rate)
 
 
 def diverged(agent: DqnAgent) -> DqnAgent:
@@ -153,9 +159,9 @@ def test_the_gradient_is_autograds_of_the_naive_loss(shape: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize("shape", [VECTOR, PIXELS, PLANES], ids=["vectors", "pixels", "planes"])
 def test_updates_match_clipping_and_adam_of_torch(shape: tuple[int, ...]) -> None:
-    config = replace(CONFIG, gradient_clip=0.1, learning_rate=0.0005)
+    config = replace(CONFIG, gradient_clip=0.1, adam_epsilon=1e-3)
     agent, (online, target) = new_agent(config, shape), networks(new_agent(config, shape), shape)
-    adam = torch.optim.Adam(online.parameters(), lr=config.learning_rate, foreach=False, fused=False)
+    adam = torch.optim.Adam(online.parameters(), lr=0.0005, eps=1e-3, foreach=False, fused=False)
     for seed in range(3):
         batch = experience(shape=shape, seed=seed)
         loss = naive_loss(online, target, batch, weights())
@@ -163,7 +169,7 @@ def test_updates_match_clipping_and_adam_of_torch(shape: tuple[int, ...]) -> Non
         loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         norm = nn.utils.clip_grad_norm_(online.parameters(), config.gradient_clip)
         adam.step()
-        made = update(agent, batch)
+        made = update(agent, batch, learning_rate=0.0005)
         assert made.loss == pytest.approx(loss.item(), rel=1e-4)
         assert made.gradient_norm == pytest.approx(norm.item(), rel=1e-3)
         assert made.gradient_norm > config.gradient_clip
@@ -301,13 +307,14 @@ def test_a_non_finite_loss_is_an_error_and_changes_nothing(bad: float) -> None:
 
 def test_updates_fit_a_small_regression() -> None:
     """With terminal transitions only, Q(s, a) must become r, which depends on the state and the action."""
-    agent, rng = new_agent(replace(CONFIG, hidden=(32,), learning_rate=0.003)), np.random.default_rng(0)
+    agent, rng = new_agent(replace(CONFIG, hidden=(32,))), np.random.default_rng(0)
     batch = experience(batch=64)
     batch = batch._replace(terminal=np.ones(64, dtype=np.bool_))
     for _ in range(600):
         actions = rng.integers(0, ACTIONS, 64)
         rewarded = batch.s_tm1[:, 0].argmax(axis=1) == actions
-        update(agent, batch._replace(a_tm1=actions, r_t=rewarded.astype(np.float32)), np.ones(64, dtype=np.float32))
+        rewards = rewarded.astype(np.float32)
+        update(agent, batch._replace(a_tm1=actions, r_t=rewards), np.ones(64, dtype=np.float32), 0.003)
     assert (agent.act(batch.s_tm1) == batch.s_tm1[:, 0].argmax(axis=1)).mean() > 0.95
 
 
@@ -368,5 +375,5 @@ def test_a_batch_staged_before_a_target_update_uses_the_new_target(threads: int,
     staged.target_t()  # computed with the old target network
     change_target(early)
     change_target(late)
-    found, expected = early.update(staged), update(late, experience())
+    found, expected = early.update(staged, LEARNING_RATE), update(late, experience())
     np.testing.assert_array_equal(found.priorities, expected.priorities)

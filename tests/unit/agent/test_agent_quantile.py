@@ -15,9 +15,8 @@ from dpsr_apex.agent.quantile import QuantileAgent
 from dpsr_apex.config import LearnerConfig
 
 N, ACTIONS, SHAPE = 5, 3, (2, 3)
-CONFIG = LearnerConfig(
-    agent="quantile", quantiles=N, hidden=(16,), head=8, discount=0.9, device="cpu", learning_rate=0.01
-)
+CONFIG = LearnerConfig(agent="quantile", quantiles=N, hidden=(16,), head=8, discount=0.9, device="cpu")
+LEARNING_RATE = 0.01
 ONES = np.ones(8, dtype=np.float32)
 
 
@@ -77,7 +76,7 @@ def test_loss_and_priorities_match_the_oracle(double: bool) -> None:
     losses, deltas = naive(agent, batch, double)
     weights = np.linspace(0.1, 1.0, 60).astype(np.float32)
     np.testing.assert_allclose(agent.td_errors(batch), np.abs(deltas), rtol=1e-4, atol=1e-6)
-    update = agent.update(agent.stage(batch, weights))
+    update = agent.update(agent.stage(batch, weights), LEARNING_RATE)
     np.testing.assert_allclose(update.priorities, np.abs(deltas), rtol=1e-4, atol=1e-6)
     assert update.loss == pytest.approx(np.mean(weights * losses), rel=1e-4)
 
@@ -101,14 +100,14 @@ def test_the_value_of_an_action_is_the_mean_of_its_quantiles() -> None:
 
 def test_quantiles_of_a_random_reward_are_learned() -> None:
     """A terminal reward of 0 or 1, each with probability 1/2: the lower quantiles become 0, the upper ones 1."""
-    config = replace(CONFIG, quantiles=4, learning_rate=0.01, dueling=False)
+    config = replace(CONFIG, quantiles=4, dueling=False)
     agent, rng = QuantileAgent(config, SHAPE, False, 1, 0, threads=1), np.random.default_rng(0)
     states = np.ones((64, *SHAPE), dtype=np.float32)
     fixed = (np.zeros(64, dtype=np.int64), states, np.ones(64, dtype=np.bool_), np.ones(64, dtype=np.uint8))
     for _ in range(400):
         rewards = rng.integers(0, 2, 64).astype(np.float32)
         batch = Experience(states, fixed[0], rewards, *fixed[1:])
-        agent.update(agent.stage(batch, np.ones(64, dtype=np.float32)))
+        agent.update(agent.stage(batch, np.ones(64, dtype=np.float32)), LEARNING_RATE)
     with torch.no_grad():
         found = agent.online(torch.tensor(states[:1])).numpy()[0]
     # The quantile Huber loss is quadratic within 1, so that quantiles are drawn towards the mean.
@@ -120,7 +119,7 @@ def test_a_loaded_agent_continues_bit_for_bit() -> None:
     agent, other = diverged(), new_agent(seed=1)
     other.load(agent.save())
     for seed in range(10, 13):
-        left, right = (each.update(each.stage(experience(seed), ONES)) for each in (agent, other))
+        left, right = (each.update(each.stage(experience(seed), ONES), LEARNING_RATE) for each in (agent, other))
         np.testing.assert_array_equal(left.priorities, right.priorities)
     for name, array in agent.save().items():
         np.testing.assert_array_equal(array, other.save()[name], err_msg=name)

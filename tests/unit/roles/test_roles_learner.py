@@ -13,20 +13,21 @@ from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.agent.protocol import Update
 from dpsr_apex.config import LearnerConfig
 from dpsr_apex.envs.compression import FrameCodec
-from dpsr_apex.replay.transitions import Stack, Transitions
+from dpsr_apex.replay.transitions import Stack, from_lists
 from dpsr_apex.roles.experience import decompress
 from dpsr_apex.roles.learner import Learner
+from dpsr_apex.schedules import Schedule, constant
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import Batch, Priorities
 
-SIZE = 3
+SIZE, TOTAL_STEPS = 3, 1_000
 CODEC = FrameCodec((SIZE,), np.float32)
 
 
 def batch(t: int, rows: int = 4) -> Batch:
     rng = np.random.default_rng(t)
     stacks: list[Stack] = [(CODEC.compress(frame),) for frame in rng.normal(size=(2 * rows, SIZE)).astype(np.float32)]
-    transitions = Transitions(
+    transitions = from_lists(
         s_tm1=stacks[:rows],
         a_tm1=rng.integers(2, size=rows),
         r_t=rng.normal(size=rows).astype(np.float32),
@@ -38,9 +39,9 @@ def batch(t: int, rows: int = 4) -> Batch:
     return Batch(0, t, rng.integers(1000, size=rows), rng.random(rows).astype(np.float32), transitions)
 
 
-def build(target_period: int = 10, seed: int = 0) -> Learner:
-    config = LearnerConfig(batch_size=4, hidden=(8,), head=8, target_period=target_period, learning_rate=0.01)
-    return Learner(config, DqnAgent(config, (1, SIZE), False, 2, seed, threads=1), CODEC)
+def build(target_period: int = 10, seed: int = 0, learning_rate: Schedule = constant(0.01)) -> Learner:
+    config = LearnerConfig(batch_size=4, hidden=(8,), head=8, target_period=target_period, learning_rate=learning_rate)
+    return Learner(config, TOTAL_STEPS, DqnAgent(config, (1, SIZE), False, 2, seed, threads=1), CODEC)
 
 
 def network(learner: Learner, name: str) -> dict[str, NDArray[Any]]:
@@ -87,6 +88,16 @@ def test_the_target_network_is_synced_by_t_after_the_update(clocks: list[int], s
         if is_synced(learner):
             synced.append(t)
     assert synced == synced_at
+
+
+def test_the_learning_rate_follows_the_clock() -> None:
+    """The first step of Adam moves every weight with a gradient by the learning rate."""
+    for t, expected in ((0, 0.1), (TOTAL_STEPS // 2, 0.06), (TOTAL_STEPS, 0.02)):
+        learner = build(learning_rate=Schedule(0.1, 0.02))
+        before = network(learner, "online.")
+        learn(learner, batch(t=t))
+        moved = [np.abs(array - before[key]).max() for key, array in network(learner, "online.").items()]
+        assert max(moved) == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_learner_that_is_saved_and_loaded_continues_bit_for_bit() -> None:
