@@ -67,6 +67,10 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
         """Return to the state of `snapshot`."""
         self._side, self._position = _STATE.unpack(snapshot)
 
+    def state_key(self) -> bytes:
+        """Return side and position, which a rounded observation would not distinguish."""
+        return self.snapshot()
+
     def render(self) -> NDArray[np.uint8]:
         """Render both corridors from above: the treasure in yellow on the left, the agent in white."""
         picture = np.full((32, 2 * _PICTURE_WIDTH + 1, 3), 40, np.uint8)

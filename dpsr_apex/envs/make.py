@@ -18,9 +18,9 @@ from dpsr_apex.imports import load_class
 def make_env(name: str, arguments: Mapping[str, Any] | None = None, training: bool = True) -> Environment:
     """Create the environment `name`, passing `arguments` to its constructor; unknown ones raise UnusableEnvironment.
 
-    `name` is an ALE game ("Breakout"), "MinAtar/Breakout", "Corridor", a supported control task ("CartPole-v1"),
-    "package.module:Class" (the current directory is importable), or any registered Gymnasium id, which works but cannot
-    be restored. `training` only affects Atari, where it clips rewards.
+    `name` is an ALE game ("Breakout"), "MinAtar/Breakout", a MiniGrid task ("MiniGrid-DoorKey-5x5-v0"), "Corridor", a
+    supported control task ("CartPole-v1"), "package.module:Class" (the current directory is importable), or any
+    registered Gymnasium id, which works but cannot be restored. `training` only affects Atari, where it clips rewards.
     """
     keywords = dict(arguments or {})
     try:
@@ -60,6 +60,10 @@ def _make(name: str, arguments: dict[str, Any], training: bool) -> Environment:
 
         refuse_unknown(name, MinAtar, arguments, fixed=("game",))
         return MinAtar(name.removeprefix("MinAtar/"), **arguments)
+    if name.startswith("MiniGrid-"):
+        from dpsr_apex.envs.minigrid import MiniGrid
+
+        return MiniGrid(name, **arguments)
     game = name.removesuffix("NoFrameskip-v4")
     if game in gymnasium.registry or "/" in game or "-v" in game:
         return classic.make_registered(game, **arguments)

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec
+from dpsr_apex.envs.generators import GENERATOR_BYTES, pack_generator, set_generator
 from dpsr_apex.envs.planes import BACKGROUND, plane_colours
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 
@@ -41,9 +42,8 @@ _ACTION_NAMES = {"n": "none", "l": "left", "u": "up", "r": "right", "d": "down",
 _CELL = 16  # side of a rendered cell in pixels
 _EXCLUDED = ("action_map", "channels", "ramping", "random")  # attributes of a game that are constant or saved elsewhere
 
-# The generator's state, its increment, its buffered 32-bit number and whether there is one (numpy's PCG64); then the
-# steps of this episode and the last action, which a sticky action repeats even across a reset.
-_HEADER = struct.Struct("<16s16sIBIB")
+# The random generator; the steps of this episode; the last action, which a sticky action repeats even across a reset.
+_HEADER = struct.Struct(f"<{GENERATOR_BYTES}sIB")
 
 Planes = NDArray[np.uint8]
 
@@ -114,10 +114,10 @@ class MinAtar(gymnasium.Env[Planes, Any]):
         try:
             header, values = _HEADER.unpack_from(state), json.loads(state[_HEADER.size :])
             variables = dict(zip(self._saved_names, map(_from_json, values), strict=True))
+            set_generator(self.np_random, header[0])
         except (struct.error, ValueError, TypeError) as error:
             raise DamagedSnapshot(f"damaged snapshot, or one of another game: {error}") from error
-        *generator, self._elapsed, self._player.last_action = header
-        self._set_generator(*generator)
+        _, self._elapsed, self._player.last_action = header
         vars(self._game).update(variables)
 
     def render(self) -> NDArray[np.uint8]:
@@ -132,25 +132,9 @@ class MinAtar(gymnasium.Env[Planes, Any]):
         return np.multiply(cells.transpose(2, 0, 1), 255, order="C", dtype=np.uint8)
 
     def _state(self) -> bytes:
-        generator = self.np_random.bit_generator.state
-        header = _HEADER.pack(
-            generator["state"]["state"].to_bytes(16, "little"),
-            generator["state"]["inc"].to_bytes(16, "little"),
-            generator["uinteger"],
-            generator["has_uint32"],
-            self._elapsed,
-            self._player.last_action,
-        )
+        header = _HEADER.pack(pack_generator(self.np_random), self._elapsed, self._player.last_action)
         variables = vars(self._game)
         return header + _ENCODER.encode([variables[name] for name in self._saved_names]).encode()
-
-    def _set_generator(self, state: bytes, increment: bytes, buffered: int, has_buffered: int) -> None:
-        self.np_random.bit_generator.state = {
-            "bit_generator": "PCG64",
-            "state": {"state": int.from_bytes(state, "little"), "inc": int.from_bytes(increment, "little")},
-            "has_uint32": has_buffered,
-            "uinteger": buffered,
-        }
 
 
 def _to_json(value: Any) -> Any:

@@ -7,6 +7,7 @@ random numbers of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from dpsr_apex.envs.compression import FrameCodec
+from dpsr_apex.envs.keys import coarse_key_for, hash_key
 from dpsr_apex.envs.snapshot import Environment, Frame, Restorable, UnusableEnvironment
 from dpsr_apex.files import to_json
 from dpsr_apex.replay.transitions import Stack
@@ -51,6 +53,8 @@ class StackedEnv:
         self.observation_shape = (depth, *self.codec.shape)
         # Checked once: an instance check against a protocol takes longer than most snapshots.
         self._restorable = env if isinstance(env, Restorable) else None
+        self._own_key: Callable[[], bytes] | None = getattr(env, "state_key", None)
+        self._coarse_key = coarse_key_for(env.observation_space)
         self.game_score = 0.0  # sum of unclipped rewards since the start of the game, across lost lives
         self.game_steps = 0  # agent steps since the start of the game, across lost lives
         self._life_lost = False  # the episode has ended, the game has not
@@ -101,6 +105,10 @@ class StackedEnv:
                 f"snapshot() returned {type(snapshot).__name__} ({snapshot!r:.40})", "It must return non-empty bytes"
             )
         return snapshot
+
+    def state_key(self) -> int:
+        """Return a 64-bit key of the current state: equal for states that count as the same place."""
+        return hash_key(self._own_key() if self._own_key else self._coarse_key(self.frames[-1]))
 
     def restore(self, snapshot: bytes, stack: Stack, frames: NDArray[Any] | None = None) -> None:
         """Return to the state of `snapshot`, where the observation was `stack`. `game_score` is not restored.

@@ -55,6 +55,19 @@ def test_a_state_is_restored() -> None:
     np.testing.assert_array_equal(other.step(LEFT)[0], env.step(LEFT)[0])
 
 
+def test_the_state_key_is_side_and_position() -> None:
+    env = Corridor()
+    env.reset()
+    keys = [env.state_key()]
+    for side in (LEFT, RIGHT):
+        env.reset()
+        assert env.state_key() == keys[0]
+        for _ in range(3):
+            env.step(side)
+            keys.append(env.state_key())
+    assert len(set(keys)) == 7
+
+
 @pytest.mark.parametrize("depth", [0, -3, 2.5])
 def test_an_impossible_depth_is_refused(depth: int) -> None:
     with pytest.raises(ValueError, match="depth"):

@@ -107,6 +107,6 @@ def test_a_longer_time_limit_than_gymnasiums_is_applied() -> None:
 
 
 def test_heavy_packages_are_imported_only_for_environments_that_need_them() -> None:
-    heavy = "{'ale_py', 'cv2', 'minatar', 'torch', 'zmq'}"
+    heavy = "{'ale_py', 'cv2', 'minatar', 'minigrid', 'torch', 'zmq'}"
     code = f"import sys, dpsr_apex.envs.make, dpsr_apex.envs.check; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
