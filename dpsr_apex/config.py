@@ -91,6 +91,11 @@ class ReplayConfig:
     recycle_candidates: Annotated[int, Range(0)] = 16  # C_r, transitions: candidates per recycling round
     recycle_period: Annotated[int, Range(0)] = 10_000  # F_r, transitions: between recycling rounds; 0 = off
     recycle_at_max_priority: bool = False  # M: recycled transitions enter with the maximum priority, not their own
+    recycle_share: Annotated[float, Range(0, 0.99)] = 0.0  # share of environment steps, instead of recycle_period
+    recycle_steps: Annotated[int, Range(1, 1_000)] = 1  # environment steps: at most, from each re-entered state
+    recycle_exploration: Annotated[float, Range(0, 1)] = 0.1  # share of random actions after the first one of a chain
+    recycle_choice: Literal["low", "high", "novel", "failure"] = "low"  # states to re-enter; low priority = the paper
+    recycle_failure_steps: Annotated[int, Range(1)] = 20  # environment steps: before a terminal, for choice "failure"
     priority_floor: Annotated[float, Range(1e-50, 1)] = 1e-6  # constant added to |TD error|
     initial_priority: Literal["max", "td_error"] = "max"  # td_error: computed by the actor, as in Ape-X
     exponent_tolerance: Annotated[float, Range(0, 1)] = 0.01  # change of alpha(t) or gamma(t) that causes a rebuild
@@ -103,7 +108,7 @@ class ReplayConfig:
     @property
     def recycles(self) -> bool:
         """Whether recycling rounds happen at all."""
-        return self.parts.recycles and self.recycle_period > 0
+        return self.parts.recycles and (self.recycle_period > 0 or self.recycle_share > 0)
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,8 @@ class LearnerConfig:
     quantiles: Annotated[int, Range(2, 1_000)] = 51  # quantiles: per action, of the quantile agent
     quantile_priority: Literal["mean", "loss"] = "mean"  # priorities: |TD error| of the mean value, or quantile loss
     batch_size: Annotated[int, Range(1)] = 32  # k, transitions: per update
-    learning_rate: Annotated[float, Range(0, above=True)] = 0.0005  # eta: learning rate of Adam
+    learning_rate: Annotated[Schedule, Range(0, above=True)] = constant(0.0005)  # eta(t): learning rate of Adam
+    adam_epsilon: Annotated[float, Range(0, above=True)] = 1e-8  # added to the root of Adam's second moment
     discount: Annotated[float, Range(0, 1)] = 1.0  # discount factor per environment step
     steps_per_update: Annotated[int, Range(0)] = 1  # F_s, transitions: per update; 0 = free running, as in Ape-X
     target_period: Annotated[int, Range(1)] = 500  # F_t, transitions: between updates of the target network
@@ -166,7 +172,7 @@ class SystemConfig:
     weights_age: Annotated[int, Range(1)] = 5  # updates: times the number of actors, after which they are requested too
     prefetch: Annotated[int, Range(1, 100)] = 4  # batches: that the learner requests ahead
     rate_tolerance: Annotated[int, Range(1)] = 10  # transitions: by which insertion may run ahead of updates
-    recycle_deadline: Annotated[float, Range(0, above=True)] = 10.0  # seconds: after which a round ends incomplete
+    recycle_deadline: Annotated[float, Range(0, above=True)] = 10.0  # seconds: per step of a chain, for a round
     lease: Annotated[float, Range(1)] = 10.0  # seconds: of silence after which a process is considered gone
 
 
@@ -176,6 +182,7 @@ class RunConfig:
 
     seed: Annotated[int, Range(0, 2**31 - 1)] = 0  # seed of all random generators
     total_steps: Annotated[int, Range(1)] = 1_000_000  # T, transitions: length of the run
+    environment_steps: Annotated[int | None, Range(1)] = None  # environment steps: end of a single process; None = T
     log_period: Annotated[int, Range(1)] = 1_000  # transitions: between rows of metrics.jsonl
     checkpoint_period: Annotated[int, Range(0)] = 50_000  # transitions: between checkpoints; 0 = only at the end
     checkpoints_kept: Annotated[int, Range(1)] = 2  # checkpoints: number kept; older ones are removed
@@ -244,6 +251,8 @@ SETTINGS: Final[dict[str, Setting]] = {  # by dotted key
     for name, hint in get_type_hints(cls, include_extras=True).items()
 }
 
+ROUND_STEPS: Final = 50_000  # environment steps of all candidates of a round, at most: they must fit in one message
+
 # The first setting may not be greater than the second.
 AT_MOST: Final = (
     ("replay.replace_candidates", "replay.capacity"),
@@ -251,6 +260,8 @@ AT_MOST: Final = (
     ("learner.batch_size", "replay.capacity"),
     ("learner.batch_size", "learner.learning_starts"),
     ("learner.learning_starts", "run.total_steps"),
+    ("learner.learning_starts", "run.environment_steps"),
+    ("run.environment_steps", "run.total_steps"),
 )
 
 
@@ -359,13 +370,22 @@ def _conflicts(config: Config, values: dict[str, Any]) -> Iterator[Fault]:
     replaces = replay.parts.replaces_by_priority
     is_read = {"replay.replace_candidates": replaces, "replay.recycle_candidates": replay.recycles}
     for key, bound in AT_MOST:
+        if None in (values[key], values[bound]):
+            continue
         if is_read.get(key, True) and values[key] > values[bound]:
             yield Fault(key, values[key], f"at most {bound}, which is {values[bound]}")
     if replaces and replay.replace_candidates == 0:
         yield Fault("replay.replace_candidates", 0, f">= 1 with replay.method = {replay.method!r}")
     if replay.recycles and replay.recycle_candidates in (0, 1):
-        allowed = ">= 2, since one slot of each round goes to the new transition, or replay.recycle_period must be 0"
+        allowed = ">= 2, since one slot of each round goes to the new transition, or recycling must be off"
         yield Fault("replay.recycle_candidates", replay.recycle_candidates, allowed)
+    most = ROUND_STEPS // max(replay.recycle_candidates, 1)
+    if replay.recycles and replay.recycle_steps > max(most, 1):
+        allowed = f"at most {most}: {replay.recycle_candidates} candidates may take {ROUND_STEPS} steps together"
+        yield Fault("replay.recycle_steps", replay.recycle_steps, allowed)
+    if config.run.environment_steps is not None and config.system.actors != 0:
+        allowed = "left out, except in a single process (--solo, system.actors = 0)"
+        yield Fault("run.environment_steps", config.run.environment_steps, allowed)
     if config.system.actors == 0 and config.learner.steps_per_update == 0:
         allowed = ">= 1 in a single process (system.actors = 0): free running needs separate processes"
         yield Fault("learner.steps_per_update", 0, allowed)

@@ -29,14 +29,14 @@ class Method(NamedTuple):
 
     @property
     def recycles(self) -> bool:
-        """Whether stored states are re-entered, unless `replay.recycle_period` is 0."""
+        """Whether stored states are re-entered, unless `replay.recycle_period` and `replay.recycle_share` are 0."""
         return self.recycler != "none"
 
 
 METHODS: Final[dict[str, Method]] = {
     method.name: method
     for method in (
-        Method("dpsr", "proportional", "priority", "low_priority", "the paper's method", "DPSR", "#cc3311", "o"),
+        Method("dpsr", "proportional", "priority", "rounds", "the paper's method", "DPSR", "#cc3311", "o"),
         Method("double", "proportional", "priority", "none", "DPSR without recycling", "section 5", "#ee8833", "s"),
         Method("per", "proportional", "oldest", "none", "prioritized replay", "Prioritized", "#0077bb", "^"),
         Method("per_rank", "rank", "oldest", "none", "rank-based prioritized replay", "section 2.2", "#33bbee", "v"),

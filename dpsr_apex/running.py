@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dpsr_apex import timeouts
-from dpsr_apex.config import Config, ConfigError, validate
+from dpsr_apex.config import Config, ConfigError, RunConfig, validate
 from dpsr_apex.config_files import ensure_same, load_config
 from dpsr_apex.envs.check import ensure_restorable
 from dpsr_apex.envs.snapshot import UnusableEnvironment
@@ -105,7 +105,7 @@ def _continue(
     if total_steps is not None and total_steps != config.run.total_steps:
         if total_steps <= found.t:
             raise ConfigError(f"run.total_steps must be > {found.t}, where the run continues (got {total_steps})")
-        config = replace(config, run=replace(config.run, total_steps=total_steps))
+        config = replace(config, run=_extended(config.run, total_steps))
         validate(config)
         write_config(config, run)
     discard_after(run.checkpoints, found.t)
@@ -205,6 +205,11 @@ def _saved_at(run: RunDirectory) -> int:
     """Return the clock of the newest checkpoint; 0 if there is none."""
     saved = list_checkpoints(run.checkpoints)
     return clock_of(saved[-1]) if saved else 0
+
+
+def _extended(run: RunConfig, total_steps: int) -> RunConfig:
+    """Return the settings for a run of `total_steps`; a limit of environment steps is raised with it."""
+    return replace(run, total_steps=total_steps, environment_steps=run.environment_steps and total_steps)
 
 
 def _note_how_to_continue(

@@ -20,7 +20,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="ENV",
-        help="an ALE game, a MinAtar game (MinAtar/Breakout), a Gymnasium id or package.module:Class",
+        help="an ALE game, a MinAtar game (MinAtar/Breakout), a MiniGrid task, a Gymnasium id or package.module:Class",
     )
     command.add_argument("--all", action="store_true", help="check the paper's 24 games")
     command.add_argument(

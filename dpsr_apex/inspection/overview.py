@@ -33,7 +33,19 @@ from dpsr_apex.roles.build import build_env
 
 MIN_WIDTH = 100  # characters: a narrower terminal wraps lines, so that no number is truncated
 
-COLUMNS = ("identity", "priority", "age", "inserted at t", "action", "reward", "n", "terminal", "gain", "snapshot")
+COLUMNS = (
+    "identity",
+    "priority",
+    "age",
+    "inserted at t",
+    "action",
+    "reward",
+    "n",
+    "terminal",
+    "gain",
+    "depth",
+    "snapshot",
+)
 
 
 def inspect_run(path: Path, count: int, sheet: Path | None, checkpoint: Path | None) -> int:
@@ -82,7 +94,18 @@ def summary_lines(replay: Replay) -> list[str]:
         return [*lines, "recycled: none"]
     share = f"recycled: {recycled.stored:,} ({recycled.stored / replay.size:.0%} of the replay)"
     gains = f"mean gain {signed(recycled.mean_gain)}, positive for {recycled.positive_share:.0%}"
-    return [*lines, f"{share}; {gains}"]
+    return [*lines, f"{share}; {gains}", *_chain_lines(replay)]
+
+
+def _chain_lines(replay: Replay) -> list[str]:
+    """Summarize the chains of more than one step; no line if there are none."""
+    counters, depths = replay.counters, replay.depths
+    if not counters.chain_steps_stored:
+        return []
+    later = int(((depths > 0) & np.isnan(replay.gains)).sum())
+    steps, reward = (number(total / counters.chains, 3) for total in (counters.chain_steps, counters.chain_reward))
+    made = f"{counters.chains:,} made, of {steps} steps and reward {reward} on average"
+    return [f"chains: {later:,} of their later steps stored, up to {depths.max()} steps from play; {made}"]
 
 
 def transition_table(transitions: Sequence[StoredTransition], env: StackedEnv | None) -> Table:
@@ -91,7 +114,7 @@ def transition_table(transitions: Sequence[StoredTransition], env: StackedEnv | 
     for name in COLUMNS:
         table.add_column(name, justify="left" if name == "action" else "right", no_wrap=True)
     for transition in transitions:
-        table.add_row(*_cells(transition, env), style="cyan" if transition.recycled else "")
+        table.add_row(*_cells(transition, env), style="cyan" if transition.depth else "")
     return table
 
 
@@ -117,6 +140,7 @@ def _cells(transition: StoredTransition, env: StackedEnv | None) -> list[str]:
         str(transition.n_steps),
         "yes" if transition.terminal else "",
         "" if math.isnan(transition.gain) else signed(transition.gain),
+        str(transition.depth or ""),
         f"{len(transition.snapshot):,} B" if transition.snapshot else "none",
     ]
 

@@ -156,17 +156,27 @@ def recycling(known: Known) -> Section:
     answered = sum(row.get(f"candidates_{what}", 0) for what in ("applied", "stale"))
     recycled, gain = row.get("recycled"), row.get("recycled_gain")
     gained = f"{gain / recycled:+.3g}" if recycled and gain is not None else DASH
+    has_chains = row.get("chain_steps_stored", 0) > 0
 
     def draw(width: int, height: int) -> Lines:
         candidates, of = ("candidates", " recycled") if width >= WIDE else ("", "")
-        return [
+        lines = [
             _entry("rounds", *_counts(row, "rounds", "closed", "expired")),
             _entry("answered", (whole(answered), candidates), *_counts(row, "candidates", "stale", "lost")),
             _entry("gained", (gained, f"|δ| mean of {whole(recycled)}{of}")),
-        ][:height]
+        ]
+        return [*lines, *([_chains(row)] if has_chains else [])][:height]
 
     opened = Text.assemble(whole(row.get("rounds_opened")), (" rounds opened", QUIET))
-    return Section("recycling", opened, 1, 3, draw)
+    return Section("recycling", opened, 1, 3 + has_chains, draw)
+
+
+def _chains(row: Mapping[str, Any]) -> Text:
+    """Return the line on chains of steps from re-entered states."""
+    depth, reward = number(row.get("depth_mean"), 2), number(row.get("chain_reward_mean"), 3)
+    return _entry(
+        "chains", (depth, "deep"), (reward, "reward"), (percent(row.get("sampled_recycled_share")), "of batches")
+    )
 
 
 def rate_limiter(known: Known) -> Section:

@@ -89,7 +89,7 @@ class ActorProcess:
         self._client.stepped(transitions, td_errors, [*self._actor.drain_episodes()])
 
     def _recycle_one(self) -> None:
-        """Re-enter one stored state; the actor's own episodes continue between two of them."""
+        """Take one step of recycling; the actor's own episodes continue between two of them."""
         if self._recycling is None and (request := self._client.next_to_recycle()) is not None:
             self._recycling = self._actor.begin_recycling(request)
         if self._recycling is not None and (answer := self._recycling.advance()) is not None:

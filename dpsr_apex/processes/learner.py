@@ -59,7 +59,7 @@ class LearnerProcess:
         env.close()
         if config.run.threads is None and not is_small(env.observation_shape, env.shows_pixels):
             config = replace(config, run=replace(config.run, threads=threads))
-        self._learner = Learner(config.learner, build_agent(config, env, agent_seed), env.codec)
+        self._learner = Learner(config.learner, config.run.total_steps, build_agent(config, env, agent_seed), env.codec)
         self._talk = Talk(config, head, run_id, bind, self._learner, env.description)
         self._version_base = secrets.randbits(62 - VERSION_BITS) << VERSION_BITS
         self._t = 0

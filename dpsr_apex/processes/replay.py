@@ -69,7 +69,8 @@ class ReplayProcess:
     def __init__(self, config: Config, run: RunDirectory, bind: str, checkpoint: Checkpoint | None) -> None:
         self._config = config
         self._run = run
-        replay = Replay(config.replay, config.run.total_steps, np.random.default_rng([config.run.seed, 1]))
+        rng = np.random.default_rng([config.run.seed, 1])
+        replay = Replay(config.replay, config.run.total_steps, rng, config.run.environment_steps)
         era = secrets.randbits(62)
         emulator = importlib.metadata.version("ale-py")
         self._service = ReplayService(config, replay, _run_id(run), emulator, era)
@@ -166,8 +167,8 @@ class ReplayProcess:
 
     def _log_and_save(self) -> None:
         t = self._service.t
-        is_last = t >= self._config.run.total_steps  # the last row and checkpoint must include the last updates
-        if self._recorder.is_due(t) and not is_last:
+        is_last = self._service.replay.is_over  # the last row and checkpoint must include the last updates
+        if self._recorder.is_due(self._service.replay) and not is_last:
             self._log()
         if self._saving is not None:
             self._reap_copy()
@@ -262,7 +263,7 @@ class ReplayProcess:
         while self._saving is not None:
             self._serve()
             self._reap_copy()
-        if self._recorder.is_due(self._service.t):
+        if self._recorder.is_due(self._service.replay):
             self._log()
         if not self._service.learner_state.arrays:
             self._service.note("No checkpoint can be written: the learner never sent its state.")

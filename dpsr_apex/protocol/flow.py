@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsr_apex.config import Config
-from dpsr_apex.protocol.conversions import batch_message, recycle_request
+from dpsr_apex.protocol.conversions import batch_message, chains_of, recycle_request
 from dpsr_apex.protocol.dispatch import Dispatch
 from dpsr_apex.protocol.inbox import Inbox, Stream
 from dpsr_apex.protocol.policy_age import PolicyAges
@@ -60,10 +60,9 @@ class Flow:
         self.throttle = Throttle(config)
         self._in_flight = config.system.in_flight  # limit that the actors were told last
         self.policy_ages = PolicyAges()
-        self.dispatch = Dispatch(config.system.recycle_deadline, self.traffic)
+        self.dispatch = Dispatch(config.system.recycle_deadline * config.replay.recycle_steps, self.traffic)
         self.credits = 0  # batches that the learner has requested but not received
         self.closed = False  # whether inserting and sampling have stopped
-        self._total_steps = config.run.total_steps
         self._prefetch = config.system.prefetch
         self._batch_size = config.learner.batch_size
         self._sessions = sessions
@@ -78,25 +77,26 @@ class Flow:
     @property
     def remaining_steps(self) -> int:
         """Transitions left to insert before the run is over."""
-        return 0 if self.closed else max(self._total_steps - self.t, 0)
+        return 0 if self.closed else self.replay.remaining
 
     @property
     def finished(self) -> bool:
         """Whether all transitions are inserted, no update is due and no round is open."""
         nothing_owed = self.rate.steps_per_update == 0 or not self.rate.may_sample(self.t)
-        return self.t >= self._total_steps and nothing_owed and not self.replay.rounds
+        return self.replay.is_over and nothing_owed and not self.replay.rounds
 
     def advance(self, now: float) -> list[Outgoing]:
         """Do everything that is possible now. Batches come first, so that they are sampled as soon as they are due.
 
-        After the last step, chunks and their actors wait for the end of the run, so that no transition is discarded.
+        Only the ends of rounds precede them: their chains tick the clock, and may leave steps to the actors. After the
+        last step, chunks and their actors wait for the end of the run, so that no transition is discarded.
         """
+        self._end_rounds(now)
         outgoing = self._send_batches()
-        while self.inbox and (self.closed or (self.remaining_steps and self.rate.may_insert(self.t))):
+        while self.inbox and (self.closed or self._may_insert):
             outgoing += self._settle_next_chunk(now)
             outgoing += self._send_batches()
         self.throttle.observe(bool(self.inbox), now)
-        self._end_rounds(now)
         return outgoing + self._send_limit() + self._send_candidates()
 
     def close(self) -> list[Outgoing]:
@@ -157,7 +157,7 @@ class Flow:
     def take_recycled(self, actor: Session, message: Recycled) -> None:
         """Apply results of recycling; raise ValueError, without changing anything, if they do not match the request."""
         if self._is_of_this_era(message.era):
-            self.replay.answer(message.round_number, message.identities, message.transitions, message.td_errors)
+            self.replay.answer(message.round_number, chains_of(message))
             self.dispatch.answered(message.round_number, message.identities.tolist())
             self.dispatch.failed(message.round_number, message.failed.tolist(), actor.name)
 
@@ -176,6 +176,13 @@ class Flow:
         """Whether the identities and round numbers in an answer were assigned by this replay process."""
         self.traffic.stale_eras += era != self.era
         return era == self.era
+
+    @property
+    def _may_insert(self) -> bool:
+        """Whether the next chunk may be inserted; one that fits only partly waits for the steps of open rounds."""
+        left = self.remaining_steps
+        is_whole = self.inbox.next_size <= left or not self.replay.is_reserving
+        return left > 0 and is_whole and self.rate.may_insert(self.t)
 
     def _settle_next_chunk(self, now: float) -> list[Outgoing]:
         stream, chunk = self.inbox.pop()

@@ -50,6 +50,11 @@ class Inbox:
         return len(self._queue)
 
     @property
+    def next_size(self) -> int:
+        """Transitions in the oldest chunk."""
+        return len(self._queue[0].chunk.transitions)
+
+    @property
     def queued_transitions(self) -> int:
         """Transitions that were received but not yet inserted or rejected."""
         return sum(len(arrival.chunk.transitions) for arrival in self._queue)

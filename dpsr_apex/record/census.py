@@ -1,4 +1,4 @@
-"""The distribution of ages and priorities in a replay: means, deciles and histograms."""
+"""The distribution of ages, priorities and depths in a replay: means, deciles and histograms."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def take_census(replay: Replay) -> dict[str, Any]:
     Ages are in transitions and have equally wide bins; the bins of priorities are spaced logarithmically.
     """
     births, priorities = replay.births_and_priorities(LARGEST_SAMPLE)
+    depths = replay.depths
     ages = (replay.t - births).astype(np.float64)
     counts, powers = np.histogram(np.log10(priorities), BINS)
     return {
@@ -31,6 +32,8 @@ def take_census(replay: Replay) -> dict[str, Any]:
         "priority_mean": float(priorities.mean()),
         "priority_deciles": _deciles(priorities),
         "priority_histogram": _histogram(counts, 10.0**powers),
+        "depth_mean": float(depths[depths > 0].mean()) if depths.any() else None,
+        "depth_max": int(depths.max()),
     }
 
 

@@ -24,7 +24,7 @@ from dpsr_apex.errors import UserError
 from dpsr_apex.files import UNFINISHED, sync
 from dpsr_apex.state import State
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST = "manifest.json"
 _REPLACED = ".replaced"  # suffix of a checkpoint that is being replaced by a newer one of the same t
 _NAME = re.compile(rf"step_(\d{{12,}})({re.escape(_REPLACED)})?")

@@ -19,6 +19,11 @@ class Metric(NamedTuple):
 METRICS: dict[str, tuple[Metric, ...]] = {
     "Progress": (
         Metric("t", "transitions", "the clock: transitions inserted into the replay so far"),
+        Metric(
+            "environment_steps",
+            "steps",
+            "steps of all environments so far, except recycled ones whose results were lost",
+        ),
         Metric("updates", "updates", "gradient steps so far"),
         Metric("steps_per_update", "transitions", "transitions per update so far, since `learner.learning_starts`"),
         Metric("elapsed_seconds", "s", "wall-clock time so far, across resumes"),
@@ -72,6 +77,23 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("answers_late", "transitions", "results for a round that had ended, or received twice"),
         Metric("recycled", "transitions", "recycled transitions stored so far"),
         Metric("recycled_gain", "", "sum over them: own priority minus the priority of the replaced transition"),
+        Metric("chains", "chains", "chains of steps from re-entered states, in rounds that have ended"),
+        Metric("chain_steps", "steps", "environment steps of these chains"),
+        Metric("chain_steps_stored", "transitions", "steps after the first of a chain, stored as new transitions"),
+        Metric("chain_steps_dropped", "transitions", "steps after the first of a chain and after the end of the run"),
+        Metric("chain_steps_late", "steps", "steps of chains that were received late or twice"),
+        Metric("chain_reward", "", "sum of the rewards in these chains, without discount"),
+        Metric(
+            "chain_reward_best",
+            "",
+            "greatest reward of one of these chains, at least 0; clipped where training clips rewards",
+        ),
+        Metric("chain_reward_mean", "", "mean reward of the chains since the last row; null if none ended"),
+        Metric("depth_mean", "steps", "mean depth of stored transitions from recycling: recycled steps since play"),
+        Metric("depth_max", "steps", "maximum depth of a stored transition; 0 if all are played"),
+        Metric("sampled", "transitions", "transitions in all batches so far"),
+        Metric("sampled_recycled", "transitions", "of these, transitions from recycling"),
+        Metric("sampled_recycled_share", "fraction", "their share since the last row; null if nothing was sampled"),
     ),
     "Processes": (
         Metric("actors", "processes", "actors in the run"),

@@ -13,7 +13,7 @@ from dpsr_apex.record.run_directory import RunDirectory
 
 def is_trained(run: RunDirectory) -> bool:
     """Whether the checkpoint of the last step exists."""
-    return run.config.is_file() and has_checkpoint(run.checkpoints, _total_steps(run))
+    return run.config.is_file() and has_checkpoint(run.checkpoints, _last_step(run))
 
 
 def is_evaluated(run: RunDirectory) -> bool:
@@ -21,7 +21,7 @@ def is_evaluated(run: RunDirectory) -> bool:
     if not run.config.is_file():
         return False
     damaged: list[BadLine] = []  # another row may still be the last evaluation
-    return max((row["t"] for row in read_rows(run.evaluations, damaged)), default=-1) >= _total_steps(run)
+    return max((row["t"] for row in read_rows(run.evaluations, damaged)), default=-1) >= _last_step(run)
 
 
 def is_finished(run: RunDirectory) -> bool:
@@ -34,5 +34,11 @@ def passed(period: int, since: int, t: int) -> bool:
     return period > 0 and t // period > since // period
 
 
-def _total_steps(run: RunDirectory) -> int:
-    return load_config(run.config).run.total_steps
+def _last_step(run: RunDirectory) -> int:
+    """Return the clock t at which the run ends: that of the row that reaches `run.environment_steps`, if it is set."""
+    config = load_config(run.config).run
+    if config.environment_steps is None:
+        return config.total_steps
+    rows = read_rows(run.metrics, [])
+    reached = [row["t"] for row in rows if row.get("environment_steps", 0) >= config.environment_steps]
+    return min(reached, default=config.total_steps)

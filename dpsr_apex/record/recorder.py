@@ -33,7 +33,7 @@ class Totals:
     best_return: float | None = None
     evaluation_mean: float | None = None
     elapsed_seconds: float = 0.0  # wall-clock time, across resumes
-    replaced: list[float] = field(default_factory=lambda: [0, 0, 0.0])  # at the last row: count, sums of age, priority
+    counters: dict[str, float] = field(default_factory=lambda: asdict(Counters()))  # of the replay, at the last row
 
 
 class Recorder:
@@ -53,10 +53,10 @@ class Recorder:
         self._metrics = Metrics(self._run, resumed_at)
         return self._metrics
 
-    def is_due(self, t: int) -> bool:
+    def is_due(self, replay: Replay) -> bool:
         """Whether a row is due: after every multiple of the log period, and at the end."""
-        last = t >= self._config.run.total_steps
-        return (passed(self._config.run.log_period, self.totals.logged_at, t) or last) and self.totals.logged_at < t
+        since, t = self.totals.logged_at, replay.t
+        return (passed(self._config.run.log_period, since, t) or replay.is_over) and since < t
 
     def add_episodes(self, episodes: Iterable[tuple[float, int]]) -> None:
         """Add the score and the length of each episode that ended."""
@@ -109,6 +109,7 @@ class Recorder:
         alpha, gamma = replay.exponents
         return {
             "t": t,
+            "environment_steps": replay.environment_steps,
             "episodes": self.totals.episodes,
             "return_mean": means.get("return"),
             "return_best": self.totals.best_return,
@@ -121,7 +122,7 @@ class Recorder:
             "fill": replay.size / config.replay.capacity,
             "stored": replay.size,
             **take_census(replay),
-            **self._replaced(replay.counters),
+            **self._means(asdict(replay.counters)),
             **asdict(replay.counters),
             "updates": updates,
             "steps_per_update": (t - config.learner.learning_starts + 1) / updates if updates else None,
@@ -131,14 +132,19 @@ class Recorder:
             **self._speeds(t, updates),
         }
 
-    def _replaced(self, counters: Counters) -> dict[str, float | None]:
-        """Return the mean age and priority of transitions replaced since the last row; None if there were none."""
-        now = [counters.replaced, counters.replaced_age, counters.replaced_priority]
-        count, age, priority = (new - old for new, old in zip(now, self.totals.replaced, strict=True))
-        self.totals.replaced = now
+    def _means(self, counters: dict[str, float]) -> dict[str, float | None]:
+        """Return means over what the replay has counted since the last row; None where there was nothing."""
+        since = {name: count - self.totals.counters[name] for name, count in counters.items()}
+        self.totals.counters = counters
+
+        def mean(total: str, count: str) -> float | None:
+            return since[total] / since[count] if since[count] else None
+
         return {
-            "replaced_age_mean": age / count if count else None,
-            "replaced_priority_mean": priority / count if count else None,
+            "replaced_age_mean": mean("replaced_age", "replaced"),
+            "replaced_priority_mean": mean("replaced_priority", "replaced"),
+            "chain_reward_mean": mean("chain_reward", "chains"),
+            "sampled_recycled_share": mean("sampled_recycled", "sampled"),
         }
 
     def _speeds(self, t: int, updates: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Final, NamedTuple
 
@@ -29,6 +30,7 @@ class SlotColumns:
     identities: Annotated[Integers, Numbers(blank=-1)]  # -1 where nothing is stored
     births: Integers  # clock t at which the transition was stored
     gains: Annotated[NDArray[np.float32], Numbers(blank=np.nan)]  # of recycled transitions; NaN for all others
+    depths: NDArray[np.int32]  # recycled steps since the last played state; 0 for played transitions
 
 
 SLOT_COLUMNS: Final = columns_of(SlotColumns)
@@ -41,13 +43,44 @@ class Arrivals(NamedTuple):
     priorities: Floats  # NaN: the maximum in the replay at the time of writing
     births: Integers  # clock t
     serials: Integers
+    depths: Integers  # recycled steps since the last played state; 0 for played transitions
 
     def rows(self, start: int, stop: int) -> Arrivals:
         """Return rows `start` to `stop` (exclusive)."""
         part = slice(start, stop)
         return Arrivals(
-            self.transitions.rows(start, stop), self.priorities[part], self.births[part], self.serials[part]
+            self.transitions.rows(start, stop),
+            self.priorities[part],
+            self.births[part],
+            self.serials[part],
+            self.depths[part],
         )
+
+
+class Chain(NamedTuple):
+    """The steps from the state of one candidate: the first takes its slot, later ones are new transitions."""
+
+    transitions: Transitions
+    td_errors: Floats
+    reward: float  # sum over the steps, without discount
+
+
+class Chains(NamedTuple):
+    """The chains of several candidates, concatenated."""
+
+    identities: Integers  # chain i starts from the state of this candidate
+    lengths: Integers  # transitions of chain i
+    rewards: Floats  # of chain i: sum over its steps, without discount
+    transitions: Transitions  # of all chains
+    td_errors: Floats  # |TD error| of each transition
+
+    def split(self) -> Iterator[tuple[int, Chain]]:
+        """Yield each candidate and its chain."""
+        end = 0
+        chains = zip(self.identities.tolist(), self.lengths.tolist(), self.rewards.tolist(), strict=True)
+        for identity, length, reward in chains:
+            start, end = end, end + length
+            yield identity, Chain(self.transitions.rows(start, end), self.td_errors[start:end], reward)
 
 
 @dataclass
@@ -57,8 +90,9 @@ class Round:
     number: int
     candidates: Integers  # identities
     stored: Transitions  # the candidates themselves, as they were when the round was opened
+    depths: Integers  # of the candidates
     waiting: Arrivals  # one row: the new transition, which gets the slot of the weakest candidate
-    answers: dict[int, tuple[Transitions, float]] = field(default_factory=dict)  # by identity: one row, |TD error|
+    answers: dict[int, Chain] = field(default_factory=dict)  # by identity of the candidate
 
 
 @dataclass
@@ -78,5 +112,14 @@ class Counters:
     candidates_stale: int = 0  # answered, but replaced in the meantime
     candidates_lost: int = 0  # not answered before the round ended
     answers_late: int = 0  # for a round that had ended, or received twice
+    chains: int = 0  # of answered candidates, in rounds that have ended
+    chain_steps: int = 0  # environment steps of these chains
+    chain_steps_stored: int = 0  # after the first step of a chain: stored as new transitions
+    chain_steps_dropped: int = 0  # after the first step of a chain: not stored, because the run has ended
+    chain_steps_late: int = 0  # of chains that were received late or twice
+    chain_reward: float = 0.0  # sum over all steps of these chains, without discount
+    chain_reward_best: float = 0.0  # greatest reward of one of these chains, at least 0
+    sampled: int = 0  # transitions in all batches
+    sampled_recycled: int = 0  # of these, from recycling
     priorities_updated: int = 0
     priorities_stale: int = 0  # for a transition that had been replaced

@@ -17,12 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsr_apex.config import ReplayConfig
-from dpsr_apex.replay.records import SLOT_COLUMNS, Arrivals, Counters, Floats, Integers, Round, Sample, SlotColumns
-from dpsr_apex.replay.recyclers import RECYCLERS
+from dpsr_apex.replay.records import (
+    SLOT_COLUMNS,
+    Arrivals,
+    Chain,
+    Chains,
+    Counters,
+    Floats,
+    Integers,
+    Round,
+    Sample,
+    SlotColumns,
+)
+from dpsr_apex.replay.recyclers import RECYCLERS, Progress
 from dpsr_apex.replay.removers import REMOVERS
 from dpsr_apex.replay.samplers import SAMPLERS
 from dpsr_apex.replay.slots import MAX_PRIORITY, SlotIndex, first_not_within, swap_in
-from dpsr_apex.replay.transitions import Transitions, blank, pack, read_rows, to_lists, unpack, write_rows
+from dpsr_apex.replay.transitions import Transitions, blank, concatenate, pack, read_rows, to_lists, unpack, write_rows
 from dpsr_apex.replay.trees import PriorityTrees, Slots
 
 GREATEST_TD_ERROR = 1e50  # above this, powers of a priority would overflow
@@ -35,13 +46,20 @@ class BadPriority(ValueError):
 class Replay:
     """The replay of every method: its sampler, its remover and its recycler follow from the config."""
 
-    def __init__(self, config: ReplayConfig, total_steps: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        config: ReplayConfig,
+        total_steps: int,
+        rng: np.random.Generator,
+        environment_steps: int | None = None,
+    ) -> None:
         self.config = config
         self.t = 0
         self.size = 0
         self.counters = Counters()
         self.rounds: dict[int, Round] = {}  # the open ones, by number
         self._total_steps = total_steps
+        self._most_environment_steps = environment_steps
         self._rng = rng
         self._next_serial = 0
         self._slots = SlotColumns(*(column.empty(config.capacity) for column in SLOT_COLUMNS))
@@ -52,13 +70,42 @@ class Replay:
         self._index = SlotIndex(self._trees, self._slots.identities)
         self._sampler = sampler(self._trees)
         self._remover = REMOVERS[config.parts.remover](config, self._index)
-        self._recycler = RECYCLERS[config.parts.recycler if config.recycles else "none"](config, self._index)
+        self._recycler = RECYCLERS[config.parts.recycler if config.recycles else "none"](
+            config, self._index, self._store
+        )
 
     @property
     def exponents(self) -> tuple[float, float]:
         """The sampling exponent alpha(t), as the method uses it, and the replacing exponent gamma(t)."""
         alpha = self.config.sampling_exponent.at(self.t, self._total_steps) if self._samples_by_priority else 0.0
         return alpha, self.config.replacing_exponent.at(self.t, self._total_steps)
+
+    @property
+    def environment_steps(self) -> int:
+        """Environment steps so far, except those of results that were lost.
+
+        They are t, the first step of each chain, which does not tick t, and steps whose transitions were not stored.
+        """
+        unstored = self.counters.chain_steps_dropped + self.counters.chain_steps_late
+        return self.t + self.counters.chains + unstored
+
+    @property
+    def remaining(self) -> int:
+        """Transitions that may be inserted now; steps that open recycling rounds may take are reserved."""
+        left = self._total_steps - self.t
+        if self._most_environment_steps is not None:
+            left = min(left, self._most_environment_steps - self.environment_steps - self._reserved_steps)
+        return max(left, 0)
+
+    @property
+    def is_reserving(self) -> bool:
+        """Whether `remaining` may increase again, when open rounds end with fewer steps than are reserved for them."""
+        return self._most_environment_steps is not None and self._reserved_steps > 0 and self.t < self._total_steps
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has all of its steps."""
+        return self.remaining == 0 and not self.is_reserving
 
     @property
     def identities(self) -> Integers:
@@ -77,6 +124,14 @@ class Replay:
         The gain is |TD error| + floor when it was recycled, minus the priority of the transition that it replaced.
         """
         return self._slots.gains[: self.size].copy()
+
+    @property
+    def depths(self) -> NDArray[np.int32]:
+        """Depth of each stored transition, by slot; a copy.
+
+        The depth is 0 for a played transition, and otherwise the number of recycled steps since a played state.
+        """
+        return self._slots.depths[: self.size].copy()
 
     @property
     def priorities(self) -> Floats:
@@ -101,14 +156,17 @@ class Replay:
         else:
             priorities = self._priorities_of(td_errors, np.arange(count), "inserted transition")
         self._follow_schedules()
-        arrivals = Arrivals(transitions, priorities, self.t + 1 + np.arange(count), self._take_serials(count))
+        self._recycler.observe(transitions)
+        arrivals = self._arrivals(transitions, priorities, np.zeros(count, dtype=np.int64))
         opened = []
         done = 0
         while done < count:
-            due = done + self._recycler.insertions_before_round(self.t, self.config.capacity - self.size)
+            due = done + self._recycler.insertions_before_round(self._progress)
             self._insert_common(arrivals.rows(done, min(due, count)))
-            if due < count:
+            if due < count and self._is_round_affordable(count - due):
                 opened.append(self._open_round(arrivals.rows(due, due + 1)))
+            elif due < count:
+                self._insert_common(arrivals.rows(due, due + 1))
             done = due + 1
         return opened
 
@@ -119,6 +177,8 @@ class Replay:
         self._follow_schedules()
         beta = self.config.bias_annealing.at(self.t, self._total_steps)
         slots, weights = self._sampler.sample(self._rng.random(batch_size), beta)
+        self.counters.sampled += batch_size
+        self.counters.sampled_recycled += int((self._slots.depths[slots] > 0).sum())
         return Sample(self._slots.identities[slots], weights, read_rows(self._store, slots))
 
     def update_priorities(self, identities: Integers, td_errors: Floats) -> None:
@@ -143,28 +203,27 @@ class Replay:
         priorities = {"priorities": self._trees.priorities[slots].tolist()}
         return kept | priorities | to_lists(read_rows(self._store, slots))
 
-    def answer(self, number: int, identities: Integers, transitions: Transitions, td_errors: Floats) -> None:
+    def answer(self, number: int, chains: Chains) -> None:
         """Add the results of recycling for some candidates of a round; the last result closes the round.
 
-        Row i of `transitions` starts from the state of candidate `identities[i]`. Results for a round that has ended,
-        and duplicate results, are counted and dropped.
+        Results for a round that has ended, and duplicate results, are counted and dropped. Raise ValueError, without
+        changing anything, if the chains are invalid or their candidates are not of this round.
         """
-        self._priorities_of(td_errors, identities, "recycled transition")
-        if len(transitions) != identities.size:
-            raise ValueError(f"there are {len(transitions)} transitions for {identities.size} candidates")
-        self._check_depth(transitions)
+        self._check_chains(chains)
         round_ = self.rounds.get(number)
         if round_ is None:
-            self.counters.answers_late += identities.size
+            self.counters.answers_late += chains.identities.size
+            self.counters.chain_steps_late += len(chains.transitions)
             return
-        strangers = np.setdiff1d(identities, round_.candidates)
+        strangers = np.setdiff1d(chains.identities, round_.candidates)
         if strangers.size:
             raise ValueError(f"transition {strangers[0]} is not a candidate of round {number}")
-        for row, identity in enumerate(identities.tolist()):
+        for identity, chain in chains.split():
             if identity in round_.answers:
                 self.counters.answers_late += 1
+                self.counters.chain_steps_late += len(chain.transitions)
             else:
-                round_.answers[identity] = (transitions.rows(row, row + 1), float(td_errors[row]))
+                round_.answers[identity] = chain
         if len(round_.answers) == round_.candidates.size:
             self.counters.rounds_closed += 1
             self._end_round(round_)
@@ -201,6 +260,51 @@ class Replay:
         if any(len(stack) != depth for stack in stacks) or (stacks and depth == 0):
             raise ValueError(f"every state must have the same number of frames, {depth or 'at least 1'}")
 
+    def _check_chains(self, chains: Chains) -> None:
+        identities, lengths, rewards, transitions, td_errors = chains
+        if not identities.size == lengths.size == rewards.size:
+            counts = f"{lengths.size} lengths and {rewards.size} rewards"
+            raise ValueError(f"there are {counts} for {identities.size} chains")
+        is_reward_bounded = np.abs(rewards) <= GREATEST_TD_ERROR
+        wrong = np.flatnonzero((lengths < 1) | (lengths > self.config.recycle_steps) | ~is_reward_bounded)
+        if wrong.size:
+            raise ValueError(
+                f"the chain of transition {identities[wrong[0]]} has {lengths[wrong[0]]} steps and the reward "
+                f"{rewards[wrong[0]]}; it must have 1 to {self.config.recycle_steps} steps and a finite reward"
+            )
+        if lengths.sum() != len(transitions):
+            raise ValueError(f"there are {len(transitions)} transitions in chains of {lengths.sum()} steps")
+        self._priorities_of(td_errors, np.repeat(identities, lengths), "recycled transition")
+        self._check_depth(transitions)
+
+    @property
+    def _progress(self) -> Progress:
+        counters = self.counters
+        lost = counters.candidates_lost * self.config.recycle_steps  # these steps may have been taken as well
+        return Progress(
+            self.t,
+            until_full=self.config.capacity - self.size,
+            played=self.t - counters.chain_steps_stored,
+            recycling=counters.chain_steps + lost + self._reserved_steps,
+        )
+
+    @property
+    def _reserved_steps(self) -> int:
+        """Environment steps that the candidates of open rounds may take."""
+        return self.config.recycle_steps * sum(round_.candidates.size for round_ in self.rounds.values())
+
+    def _is_round_affordable(self, insertions: int) -> bool:
+        """Whether a round, and this number of insertions, fit into the run's environment steps."""
+        if self._most_environment_steps is None:
+            return True
+        steps = self.config.recycle_candidates * self.config.recycle_steps + insertions
+        return self.environment_steps + self._reserved_steps + steps <= self._most_environment_steps
+
+    def _arrivals(self, transitions: Transitions, priorities: Floats, depths: Integers) -> Arrivals:
+        """Return new transitions with the next births and serial numbers."""
+        births = self.t + 1 + np.arange(len(transitions))
+        return Arrivals(transitions, priorities, births, self._take_serials(len(transitions)), depths)
+
     def _take_serials(self, count: int) -> Integers:
         self._next_serial += count
         return np.arange(self._next_serial - count, self._next_serial)
@@ -233,13 +337,15 @@ class Replay:
         self.counters.replaced_age += int(ages[was_filled].sum())
         self.counters.replaced_priority += float(replaced[was_filled].sum())
         self._slots.gains[slots] = np.nan
+        self._slots.depths[slots] = arrivals.depths
         write_rows(self._store, slots, arrivals.transitions)
         self._sampler.update(slots)
 
     def _open_round(self, waiting: Arrivals) -> Round:
         slots = self._recycler.candidates(self._rng)
         number = self.counters.rounds_opened
-        round_ = Round(number, self._slots.identities[slots], read_rows(self._store, slots), waiting)
+        depths = self._slots.depths[slots].astype(np.int64)
+        round_ = Round(number, self._slots.identities[slots], read_rows(self._store, slots), depths, waiting)
         self.rounds[number] = round_
         self.counters.rounds_opened += 1
         self.counters.candidates_drawn += slots.size
@@ -247,31 +353,63 @@ class Replay:
         return round_
 
     def _end_round(self, round_: Round) -> None:
-        """Write each result into its candidate's slot, except the weakest: the waiting transition gets that slot."""
+        """End a round as in the paper; then insert the later steps of all chains as new transitions."""
         del self.rounds[round_.number]
         answered = [identity for identity in round_.candidates.tolist() if identity in round_.answers]
         present = [name for name in answered if self._slots.identities[name % self.config.capacity] == name]
         self.counters.candidates_lost += round_.candidates.size - len(answered)
         self.counters.candidates_stale += len(answered) - len(present)
         self.counters.candidates_applied += len(present)
-        if not present:
+        if present:
+            self._store_first_steps(round_, present)
+        else:
             self._replace(round_.waiting)
-            return
+        if answered:
+            self._insert_later_steps(round_, answered)
+
+    def _store_first_steps(self, round_: Round, present: list[int]) -> None:
+        """Write each result into its candidate's slot, except the weakest: the waiting transition gets that slot."""
         peak = self._trees.greatest
-        weakest = min(present, key=lambda name: round_.answers[name][1])
+        depths = dict(zip(round_.candidates.tolist(), round_.depths.tolist(), strict=True))
+        weakest = min(present, key=lambda name: float(round_.answers[name].td_errors[0]))
         for identity in present:
             if identity != weakest:
-                self._store_recycled(identity, *round_.answers[identity], peak)
+                self._store_recycled(identity, round_.answers[identity], max(depths[identity], 1), peak)
         priority = round_.waiting.priorities
         waiting = round_.waiting._replace(priorities=np.where(np.isnan(priority), peak, priority))
         self._write(np.array([weakest % self.config.capacity]), waiting)
 
-    def _store_recycled(self, candidate: int, transition: Transitions, td_error: float, peak: float) -> None:
+    def _insert_later_steps(self, round_: Round, answered: list[int]) -> None:
+        """Insert all but the first step of each chain, also of stale candidates, until the run has all of its steps."""
+        chains = [round_.answers[identity] for identity in answered]
+        lengths = np.array([len(chain.transitions) for chain in chains])
+        steps = concatenate([chain.transitions for chain in chains])
+        self._recycler.observe(steps)
+        starts = round_.depths[np.isin(round_.candidates, answered)]
+        places = np.arange(len(steps)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # of each step in its chain
+        kept = np.flatnonzero(places > 0)[: max(self._total_steps - self.t, 0)]
+        self.counters.chains += len(chains)
+        self.counters.chain_steps += len(steps)
+        self.counters.chain_reward += sum(chain.reward for chain in chains)
+        best = max(chain.reward for chain in chains)
+        self.counters.chain_reward_best = max(self.counters.chain_reward_best, best)
+        self.counters.chain_steps_stored += kept.size
+        self.counters.chain_steps_dropped += len(steps) - len(chains) - kept.size
+        if kept.size:
+            own = np.concatenate([chain.td_errors for chain in chains])[kept] + self.config.priority_floor
+            priorities = own if self.config.initial_priority == "td_error" else np.full(kept.size, MAX_PRIORITY)
+            depths = (np.repeat(np.maximum(starts, 1), lengths) + places)[kept]
+            self._insert_common(self._arrivals(steps.pick(kept), priorities, depths))
+
+    def _store_recycled(self, candidate: int, chain: Chain, depth: int, peak: float) -> None:
+        """Write the first step of a chain into the slot of its candidate."""
         slot = candidate % self.config.capacity
-        own = td_error + self.config.priority_floor
+        own = float(chain.td_errors[0]) + self.config.priority_floor
         gain = own - float(self._trees.priorities[slot])
         priority = peak if self.config.recycle_at_max_priority else own
-        arrival = Arrivals(transition, np.array([priority]), np.array([self.t]), self._take_serials(1))
+        births, depths = np.array([self.t]), np.array([depth])
+        first = chain.transitions.rows(0, 1)
+        arrival = Arrivals(first, np.array([priority]), births, self._take_serials(1), depths)
         self._write(np.array([slot]), arrival)
         self._slots.gains[slot] = gain
         self.counters.recycled += 1
@@ -283,7 +421,8 @@ class Replay:
         names, births = self.identities, self.births
         by_age = np.argsort(names)
         pending = sum(round_.candidates.size for round_ in self.rounds.values())
-        accounted = counters.candidates_applied + counters.candidates_stale + counters.candidates_lost + pending
+        answered = counters.candidates_applied + counters.candidates_stale
+        accounted = answered + counters.candidates_lost + pending
         ended = counters.rounds_closed + counters.rounds_expired
         for holds, reason in (
             (0 <= size <= self.config.capacity, "more transitions are stored than the capacity"),
@@ -300,6 +439,13 @@ class Replay:
             (self._next_serial == self.t + counters.recycled, "serial numbers do not match the insertions"),
             (counters.rounds_opened == ended + len(self.rounds), "a round was neither closed nor expired"),
             (counters.candidates_drawn == accounted, "a candidate is neither applied nor stale nor lost"),
+            (counters.chains == answered, "a chain belongs to no answered candidate"),
+            (
+                counters.chain_steps == counters.chains + counters.chain_steps_stored + counters.chain_steps_dropped,
+                "a step of a chain was neither stored nor dropped",
+            ),
+            (not (np.isfinite(self.gains) & (self.depths < 1)).any(), "a recycled transition has no depth"),
+            (0 <= counters.sampled_recycled <= counters.sampled, "more recycled transitions were sampled than all"),
             (all(len(stack) > 0 for stack in self._store["s_tm1"][:size]), "a stored transition has no state"),
         ):
             if not holds:
@@ -324,7 +470,8 @@ class Replay:
         }
         slots = {column.name: getattr(self._slots, column.name)[: self.size].copy() for column in SLOT_COLUMNS}
         stored = pack(read_rows(self._store, np.arange(self.size)))
-        return facts, slots | {"priorities": self.priorities} | stored
+        recycler = {name: array.copy() for name, array in self._recycler.arrays.items()}
+        return facts, slots | recycler | {"priorities": self.priorities} | stored
 
     def load(self, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Restore a state returned by `save`; this replay must be new, and have the same config."""
@@ -336,6 +483,8 @@ class Replay:
         slots = np.arange(self.size)
         for column in SLOT_COLUMNS:
             getattr(self._slots, column.name)[slots] = arrays[column.name]
+        for name, array in self._recycler.arrays.items():
+            array[:] = arrays[name]
         write_rows(self._store, slots, unpack(arrays))
         self._trees.load(arrays["priorities"], facts["alpha"], facts["gamma"])
         self._sampler.rebuild(self.size)

@@ -50,6 +50,10 @@ class Transitions:
     terminal: NDArray[np.bool_]  # False for a time limit: the value of s_t is bootstrapped
     n_steps: Annotated[NDArray[np.uint8], Numbers(least=1)]  # environment steps between s_tm1 and s_t
     snapshots: list[bytes]  # the environment's state at s_tm1, compressed; empty where it cannot be re-entered
+    # Labels for the choice of states to re-enter; 0 where `replay.recycle_choice` does not need them.
+    state_keys: NDArray[np.uint64]  # of s_tm1: equal for states that count as the same
+    episodes: NDArray[np.uint64]  # random number of the episode, or of the chain of recycled steps
+    episode_steps: NDArray[np.uint32]  # environment steps from the start of the episode to s_tm1
 
     def __len__(self) -> int:
         return len(self.s_tm1)
@@ -81,7 +85,7 @@ class Column(NamedTuple):
         """Return the column for `count` empty slots."""
         return _as_array([self.blank] * count) if self.dtype.hasobject else np.full(count, self.blank, self.dtype)
 
-    def collect(self, rows: Sequence[Any]) -> Any:
+    def collect(self, rows: Sequence[Any] | NDArray[Any]) -> Any:
         """Return the column with these rows, as stored in `Transitions`."""
         return list(rows) if self.dtype.hasobject else np.array(rows, dtype=self.dtype)
 
@@ -108,7 +112,7 @@ _REFERRING: Final = [*_STACKS, *_SINGLES]
 _columns_in = attrgetter(*(column.name for column in COLUMNS))
 
 
-def from_lists(**lists: Sequence[Any]) -> Transitions:
+def from_lists(**lists: Sequence[Any] | NDArray[Any]) -> Transitions:
     """Create transitions from the rows of each column, by name; missing columns are blank."""
     count = len(next(iter(lists.values())))
     blanks = {column.name: [column.blank] * count for column in COLUMNS if column.name not in lists}

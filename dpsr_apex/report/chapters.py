@@ -23,6 +23,7 @@ from dpsr_apex.report.pictures import Picture
 from dpsr_apex.report.style import Style, styles_of
 from dpsr_apex.report.tables import (
     Table,
+    chains_table,
     final_table,
     improvement_table,
     paper_table,
@@ -181,4 +182,5 @@ def _recycling_section(prefix: str, environment: Environment, styles: Mapping[st
     points = {group.label: gain_points(group) for group in environment.groups if group.recycles}
     gains = {label: (t, values) for label, (t, values) in points.items() if len(t) > 1}
     pictures = [draw_gains(f"{prefix}_gain", environment.name, gains, styles)] if gains else []
-    return Section("Recycling", (), pictures, [table])
+    chains = chains_table(environment)
+    return Section("Recycling", (), pictures, [table, *([chains] if chains else [])])

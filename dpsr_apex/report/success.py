@@ -1,11 +1,12 @@
 """The share of runs that reached the success score of their experiment, by the difficulty of the task.
 
-An experiment file may define a score as `success`. A run found the solution if an episode of its training reached that
-score, and kept it if its final evaluation does.
+An experiment file may define a score as `success`. A run found the solution if an episode of its training, or a chain
+of recycled steps, reached that score, and kept it if its final evaluation does.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,8 +56,8 @@ def outcomes_of(goal: float, environments: Sequence[Environment]) -> list[Outcom
 def success_chapter(goal: float, environments: Sequence[Environment], outcomes: Sequence[Outcome]) -> Chapter:
     """Make the chapter on the shares of runs that reached the score `goal`."""
     note = (
-        f"A run found the solution if an episode of its training reached {goal:g} points, and kept it if its final "
-        "evaluation does. Intervals are 95% Wilson score intervals."
+        f"A run found the solution if an episode of its training, or a chain of recycled steps, reached {goal:g} "
+        "points, and kept it if its final evaluation does. Intervals are 95% Wilson score intervals."
     )
     argument = _argument(environments)
     pictures = [_draw(argument, outcomes)] if argument else []
@@ -72,9 +73,15 @@ def _goal(path: Path) -> float | None:
     return float(goal) if isinstance(goal, int | float) else None
 
 
+def _best(run: RunRecord) -> float:
+    """Return the greatest return of an episode in training, or reward of a chain of recycled steps."""
+    episode, chain = run.last("return_best"), run.last("chain_reward_best") or None  # 0: no chain had a reward
+    return max((number for number in (episode, chain) if number is not None), default=-math.inf)
+
+
 def _outcome(goal: float, group: Group, difficulty: float | None) -> Outcome:
     finished = [run for run in group.runs if run.final_score is not None]
-    found = sum((best := run.last("return_best")) is not None and best >= goal for run in finished)
+    found = sum(_best(run) >= goal for run in finished)
     kept = sum(_final(run) >= goal for run in finished)
     count = len(finished)
     return Outcome(group, difficulty, count, share_of(found, count), share_of(kept, count))

@@ -18,6 +18,8 @@ from dpsr_apex.report.reference import REFERENCES, game_of, human_normalised
 _COUNTERS = (
     *("rounds_opened", "rounds_closed", "rounds_expired", "recycled", "recycled_gain", "answers_late"),
     *("candidates_drawn", "candidates_applied", "candidates_stale", "candidates_lost"),
+    *("chains", "chain_steps", "chain_steps_stored", "chain_reward", "sampled", "sampled_recycled"),
+    "environment_steps",
 )
 
 
@@ -144,6 +146,26 @@ def recycling_table(environment: Environment) -> Table | None:
     return Table("Recycling rounds, all seeds together", columns, rows) if rows else None
 
 
+def chains_table(environment: Environment) -> Table | None:
+    """Make the table of chains from re-entered states; None if no group takes more than one step from them."""
+    rows = []
+    for group in environment.groups:
+        totals = recycling_totals(group)
+        if totals.get("chain_steps_stored"):
+            rows.append([group.label, *_chains_row(totals), *_depths(group)])
+    columns = [
+        "group",
+        "chains",
+        "steps per chain",
+        "reward per chain",
+        "of steps",
+        "of batches",
+        "mean depth",
+        "deepest",
+    ]
+    return Table("Chains from re-entered states, all seeds together", columns, rows) if rows else None
+
+
 def differences_table(environments: Sequence[Environment]) -> Table | None:
     """Make the table of the settings in which groups differ, one row per group; None if they differ in none."""
     groups = [group for environment in environments for group in environment.groups]
@@ -181,6 +203,18 @@ def _recycling_row(totals: dict[str, float]) -> list[str]:
     mean_gain = DASH if gain is None or not recycled else f"{gain / recycled:+.3g}"
     counts = [totals["rounds_opened"], totals.get("rounds_expired"), sampled]
     return [*map(number, counts), *shares, number(totals.get("answers_late")), number(recycled), mean_gain]
+
+
+def _chains_row(totals: dict[str, float]) -> list[str]:
+    chains, steps = totals["chains"], totals["chain_steps"]
+    means = [number(steps / chains), number(totals["chain_reward"] / chains)]
+    shares = [(steps, totals.get("environment_steps")), (totals["sampled_recycled"], totals.get("sampled"))]
+    return [number(chains), *means, *(percent(part / whole, 1) if whole else DASH for part, whole in shares)]
+
+
+def _depths(group: Group) -> list[str]:
+    deepest = max((run.last("depth_max") or 0.0 for run in group.runs), default=0.0)
+    return [number(_mean(run.last("depth_mean") for run in group.runs)), number(deepest)]
 
 
 def _median_during_updates(run: RunRecord, name: str) -> float | None:

@@ -17,6 +17,7 @@ from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.exploration import epsilons, rungs
 from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.experience import decompress
+from dpsr_apex.roles.labels import Labeller
 from dpsr_apex.roles.n_step import Arrived, NStep, Start, as_transitions
 from dpsr_apex.roles.recycling import Recycling
 from dpsr_apex.state import State, join, split
@@ -63,6 +64,7 @@ class Actor:
         self._recycler = recycler
         self._episodes: list[Episode] = []
         self._rungs = rungs(0, 1, len(envs))
+        self._labellers = [Labeller(config.replay, env, rng) for env in envs]
 
     def set_position(self, index: int, actors: int) -> None:
         """Explore as actor `index` of `actors` on an exploration ladder; a surplus actor shares a position."""
@@ -80,29 +82,30 @@ class Actor:
     def step(self) -> Collected | None:
         """Step every environment once; None while no transition has completed its n steps."""
         arrived: list[Arrived] = []
-        for env, n_step, action in zip(self.envs, self.n_steps, self._choose_actions().tolist(), strict=True):
-            arrived += self._step_one(env, n_step, action)
+        for number, action in enumerate(self._choose_actions().tolist()):
+            arrived += self._step_one(number, action)
         if not arrived:
             return None
         transitions = as_transitions(arrived)
         return Collected(transitions, self._initial_td_errors(transitions))
 
     def recycle(self, request: Recycle) -> Recycled:
-        """Re-enter the state of each candidate, take another action, and score the outcome with the newest networks."""
+        """Re-enter the state of each candidate, take other actions, and score the outcome with the newest networks."""
         recycling = self.begin_recycling(request)
         while (answer := recycling.advance()) is None:
             pass
         return answer
 
     def begin_recycling(self, request: Recycle) -> Recycling:
-        """Begin recycling, one candidate at a time, so that it can be interleaved with steps."""
+        """Begin recycling, one environment step at a time, so that it can be interleaved with the actor's own steps."""
         assert self._recycler is not None, "asked to recycle without an environment for it"
-        return Recycling(request, self._agent, self._recycler, self.rng)
+        return Recycling(self._config, request, self._agent, self._recycler, self.rng)
 
     def save(self) -> State:
         """Return everything that future steps depend on, including the states of the environments."""
         parts = {f"env{i}": env.save() for i, env in enumerate(self.envs)}
         parts |= {f"n_step{i}": n_step.save() for i, n_step in enumerate(self.n_steps)}
+        parts |= {f"labels{i}": labeller.save() for i, labeller in enumerate(self._labellers)}
         episodes = [episode._asdict() for episode in self._episodes]
         own = State({"t": self.t, "generator": self.rng.bit_generator.state, "episodes": episodes}, {})
         return join({"actor": own, **parts})
@@ -118,6 +121,7 @@ class Actor:
             env.load(parts[f"env{i}"])
             if env.restorable:  # other environments start a new episode, to which pending steps do not belong
                 n_step.load(parts[f"n_step{i}"])
+                self._labellers[i].load(parts[f"labels{i}"])
 
     def drain_episodes(self) -> list[Episode]:
         """Return the episodes that ended since the last call."""
@@ -140,14 +144,16 @@ class Actor:
         greedy = self._agent.act(np.stack([env.frames for env in self.envs]))
         return np.where(explore, actions, greedy)
 
-    def _step_one(self, env: StackedEnv, n_step: NStep, action: int) -> list[Arrived]:
-        start = Start(env.stack, action, env.snapshot())
+    def _step_one(self, number: int, action: int) -> list[Arrived]:
+        env = self.envs[number]
+        start = Start(env.stack, action, env.snapshot(), self._labellers[number].label())
         step = env.step(action)
-        arrived = n_step.push(start, step.reward, env.stack, step.terminal, step.truncated)
+        arrived = self.n_steps[number].push(start, step.reward, env.stack, step.terminal, step.truncated)
         if step.game_over:
             self._episodes.append(Episode(env.game_score, env.game_steps))
         if step.terminal or step.truncated:
             env.reset()
+            self._labellers[number].begin_episode()
         return arrived
 
     def _initial_td_errors(self, transitions: Transitions) -> NDArray[np.float64] | None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from dpsr_apex.replay.transitions import Stack, Transitions, from_lists, pack, unpack
 from dpsr_apex.state import State
+
+
+class Labels(NamedTuple):
+    """What the replay's choice of states to re-enter reads; 0 where it does not need it."""
+
+    state_key: int
+    episode: int
+    episode_step: int
+
+
+UNLABELLED = Labels(0, 0, 0)
 
 
 class Start(NamedTuple):
@@ -16,6 +27,7 @@ class Start(NamedTuple):
     stack: Stack
     action: int
     snapshot: bytes
+    labels: Labels = UNLABELLED
 
 
 class Arrived(NamedTuple):
@@ -31,14 +43,29 @@ class Arrived(NamedTuple):
 def as_transitions(arrived: Sequence[Arrived]) -> Transitions:
     """Return these transitions column by column."""
     return from_lists(
-        s_tm1=[one.start.stack for one in arrived],
-        a_tm1=[one.start.action for one in arrived],
+        **_columns_of([one.start for one in arrived]),
         r_t=[one.reward for one in arrived],
         s_t=[one.end for one in arrived],
         terminal=[one.terminal for one in arrived],
         n_steps=[one.n_steps for one in arrived],
-        snapshots=[one.start.snapshot for one in arrived],
     )
+
+
+def _columns_of(starts: Sequence[Start]) -> dict[str, list[Any]]:
+    return {
+        "s_tm1": [start.stack for start in starts],
+        "a_tm1": [start.action for start in starts],
+        "snapshots": [start.snapshot for start in starts],
+        "state_keys": [start.labels.state_key for start in starts],
+        "episodes": [start.labels.episode for start in starts],
+        "episode_steps": [start.labels.episode_step for start in starts],
+    }
+
+
+def _starts_of(transitions: Transitions) -> Iterator[Start]:
+    columns = transitions.state_keys, transitions.episodes, transitions.episode_steps
+    labels = map(Labels, *(column.tolist() for column in columns))
+    return map(Start, transitions.s_tm1, transitions.a_tm1.tolist(), transitions.snapshots, labels)
 
 
 class NStep:
@@ -61,15 +88,9 @@ class NStep:
 
     def save(self) -> State:
         """Return the pending steps."""
-        pending = from_lists(
-            s_tm1=[start.stack for start, _ in self.pending],
-            a_tm1=[start.action for start, _ in self.pending],
-            snapshots=[start.snapshot for start, _ in self.pending],
-        )
+        pending = from_lists(**_columns_of([start for start, _ in self.pending]))
         return State({"rewards": [reward for _, reward in self.pending]}, pack(pending))
 
     def load(self, state: State) -> None:
         """Restore a state returned by `save`."""
-        saved = unpack(state.arrays)
-        starts = map(Start, saved.s_tm1, saved.a_tm1.tolist(), saved.snapshots)
-        self.pending = deque(zip(starts, state.facts["rewards"], strict=True))
+        self.pending = deque(zip(_starts_of(unpack(state.arrays)), state.facts["rewards"], strict=True))

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpsr_apex.agent.protocol import Update
 from dpsr_apex.config import Config
-from dpsr_apex.protocol.conversions import batch_message, recycle_request
+from dpsr_apex.protocol.conversions import batch_message, chains_of, recycle_request
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import concatenate, pack, unpack
@@ -35,11 +35,12 @@ class Solo:
         recycler = build_env(config, recycler_seed, training=True)
         self.agent = build_agent(config, recycler, agent_seed)
         self.actor = Actor(config, self.agent, envs, recycler, np.random.default_rng(actor_seed))
-        self.replay = Replay(config.replay, config.run.total_steps, np.random.default_rng(replay_seed))
+        self.replay = Replay(
+            config.replay, config.run.total_steps, np.random.default_rng(replay_seed), config.run.environment_steps
+        )
         self.rate = RateLimiter.of(config)
-        self.learner = Learner(config.learner, self.agent, recycler.codec)
+        self.learner = Learner(config.learner, config.run.total_steps, self.agent, recycler.codec)
         self._batch_size = config.learner.batch_size
-        self._total_steps = config.run.total_steps
         self._waiting: deque[Collected] = deque()  # single transitions of the last step, after the last t
 
     @property
@@ -56,7 +57,7 @@ class Solo:
         if not self._waiting and (collected := self.actor.step()):
             self._waiting.extend(collected.one_by_one())
         updates: list[Update] = []
-        while self._waiting and self.t < self._total_steps:
+        while self._waiting and self.replay.remaining:
             updates += self._tick(self._waiting.popleft())
         return updates
 
@@ -66,9 +67,10 @@ class Solo:
         self.actor.set_clock(self.t)
         for round_ in rounds:
             answer = self.actor.recycle(recycle_request(round_, ERA))
-            self.replay.answer(round_.number, answer.identities, answer.transitions, answer.td_errors)
+            self.replay.answer(round_.number, chains_of(answer))
             if answer.failed.size:
                 self.replay.expire(round_.number)
+            self.actor.set_clock(self.t)
         return self._learn()
 
     def _learn(self) -> list[Update]:

@@ -53,7 +53,7 @@ class Training:
                 self._play_randomly(interrupt)
             while not interrupt.asked:
                 self._do_what_is_due(interrupt)
-                if interrupt.asked or self.solo.t >= self._config.run.total_steps:
+                if interrupt.asked or self.solo.replay.is_over:
                     break
                 for update in self.solo.step():
                     self._recorder.add_updates(1, update.loss, update.mean_q, update.gradient_norm)
@@ -65,7 +65,7 @@ class Training:
     @property
     def finished(self) -> bool:
         """Whether the last step is done and evaluated."""
-        return self.solo.t >= self._config.run.total_steps and self._done.evaluated_at == self.solo.t
+        return self.solo.replay.is_over and self._done.evaluated_at == self.solo.t
 
     def save(self) -> None:
         """Write a checkpoint; if the disk is full, report it, keep the last good one and continue."""
@@ -82,12 +82,12 @@ class Training:
     def _do_what_is_due(self, interrupt: Interrupt) -> None:
         """Do the periodic tasks that are due after a step; none is repeated at the same t, even after a resume."""
         config, t = self._config, self.solo.t
-        last = t >= config.run.total_steps
+        last = self.solo.replay.is_over
         if (passed(config.evaluation.period, self._done.evaluated_at, t) or last) and self._done.evaluated_at < t:
             self._evaluate(interrupt)
         if interrupt.asked:
             return
-        if self._recorder.is_due(t):
+        if self._recorder.is_due(self.solo.replay):
             self._log()
         if passed(config.run.checkpoint_period, self._done.saved_at, t) and not last:
             self.save()

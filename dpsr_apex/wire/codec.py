@@ -23,10 +23,10 @@ import msgpack
 from dpsr_apex.wire.fields import BadMessage as BadMessage
 from dpsr_apex.wire.fields import Blob, Column, Draft, Field, Inner, Reading, Rows, field_of, require
 from dpsr_apex.wire.fields import Frame as Frame
-from dpsr_apex.wire.messages import Message, Refused
+from dpsr_apex.wire.messages import Chunk, Message, Recycled, Refused
 from dpsr_apex.wire.values import BadValue
 
-PROTOCOL = 4
+PROTOCOL = 5
 MAX_FRAME = 256 * 2**20  # bytes in any one frame
 MAX_HEADER = 2**20  # bytes in frame 0, which contains all strings
 MAX_ENTRIES = 64  # in frame 0; more than needed, so that messages of other versions can be recognized
@@ -148,13 +148,17 @@ class _Plan(NamedTuple):
     together: list[list[int]]  # indices of fields that must have the same number of rows
 
 
-_ROWS_APART = {"failed", "scores", "lengths"}  # fields whose number of rows differs from that of the transitions
+_TOGETHER: dict[type, list[set[str]]] = {  # fields with the same number of rows; in other messages, all of them
+    Recycled: [{"identities", "lengths", "rewards"}, {"transitions", "td_errors"}],
+    Chunk: [{"transitions", "td_errors"}, {"scores", "lengths"}],
+}
 
 
 def _plan(number: int, cls: type) -> _Plan:
     fields = [field_of(name, hint) for name, hint in get_type_hints(cls).items()]
     tall = [place for place, field in enumerate(fields) if isinstance(field, Column | Rows)]
-    together = [[place for place in tall if (fields[place].name in _ROWS_APART) is apart] for apart in (False, True)]
+    groups = _TOGETHER.get(cls, [{fields[place].name for place in tall}])
+    together = [[place for place in tall if fields[place].name in group] for group in groups]
     starts = accumulate((field.entries for field in fields), initial=0)
     flags = [start for start, field in zip(starts, fields, strict=False) if isinstance(field, Blob) and field.may_miss]
     has_values = any(isinstance(field, Inner) for field in fields)

@@ -32,13 +32,18 @@ class Recycle(NamedTuple):
 
 
 class Recycled(NamedTuple):
-    """actor -> replay: the transitions of the new actions; row i answers `identities[i]`."""
+    """actor -> replay: the transitions of the new actions and of the steps after them; chain i answers `identities[i]`.
+
+    The transitions of all chains are concatenated.
+    """
 
     era: int
     round_number: int
     identities: NDArray[np.int64]
+    lengths: NDArray[np.int64]  # transitions of each chain
+    rewards: NDArray[np.float64]  # of each chain: sum over its steps, without discount
     transitions: Transitions
-    td_errors: NDArray[np.float64]  # |TD error| of each, by the newest networks
+    td_errors: NDArray[np.float64]  # |TD error| of each transition, by the newest networks
     failed: NDArray[np.int64]  # identities of candidates whose state could not be restored
 
 

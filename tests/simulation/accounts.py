@@ -56,7 +56,8 @@ class Accounts:
         service = replay.service
         traffic, inbox = service.traffic, service.flow.inbox
         assert traffic.received == traffic.inserted + traffic.refused + inbox.queued_transitions
-        assert traffic.inserted == service.t == len(replay.replay.inserted) <= self._total_steps
+        assert traffic.inserted == len(replay.replay.inserted)
+        assert traffic.inserted + replay.replay.counters.chain_steps_stored == service.t <= self._total_steps
         reported = {(name, incarnation): sent for name, incarnation, _, sent in inbox.save()}
         assert traffic.sent == sum(reported.values())
         for actor in self.actors:
@@ -73,8 +74,11 @@ class Accounts:
         new = [row for row in zip(owners, map(int, stored.r_t.tolist()), strict=True) if row[0] != RECYCLED]
         assert len(new) == len(set(new)), f"stored twice: {_twice(new)}"
         assert set(new) <= set(core.inserted)
+        later = [stack for stack in stored.s_tm1 if stack[0].startswith(b"chain ")]
+        assert len(later) == len(set(later)), "a step of a chain is stored twice"
         replaced_new = len(core.inserted) - len(core.rounds) - len(new)
-        replaced_recycled = core.counters.recycled - owners.count(RECYCLED)
+        recycled = core.counters.recycled + core.counters.chain_steps_stored
+        replaced_recycled = recycled - owners.count(RECYCLED)
         assert replaced_new >= 0
         assert replaced_recycled >= 0
         assert core.counters.replaced == replaced_new + replaced_recycled

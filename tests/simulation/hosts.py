@@ -40,9 +40,9 @@ from dpsr_apex.protocol.inbox import Arrival, Inbox
 from dpsr_apex.protocol.membership import Membership
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.protocol.state_requests import StateRequests
-from dpsr_apex.replay.records import Floats, Integers, Round
+from dpsr_apex.replay.records import Chains, Floats, Integers, Round
 from dpsr_apex.replay.replay import Replay
-from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.replay.transitions import Transitions, concatenate, from_lists
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import (
     Batch,
@@ -125,7 +125,7 @@ def join_request(name: str, role: str, incarnation: int) -> Join:
 
 def make_transitions(owner: int, first: int, count: int) -> Transitions:
     serials = range(first, first + count)
-    return Transitions(
+    return from_lists(
         s_tm1=[(f"s {owner} {serial}".encode(),) for serial in serials],
         a_tm1=np.full(count, owner),
         r_t=np.array(serials, dtype=np.float32),
@@ -146,22 +146,32 @@ def td_errors_of(transitions: Transitions) -> Floats:
     return np.array([crc32(b"%s %d" % (stack[0], action)) % 1000 / 100 for stack, action in contents])
 
 
-def recycle(request: Recycle) -> Recycled:
-    """The answer of an actor that could re-enter every state."""
+def recycle(request: Recycle, most_steps: int = 1) -> Recycled:
+    """The answer of an actor that could re-enter every state: each time, a candidate has the same chain."""
     starts = request.starts
-    made = replace(make_transitions(RECYCLED, 0, len(starts)), s_tm1=starts.s_tm1, snapshots=starts.snapshots)
-    empty = np.zeros(0, dtype=np.int64)
-    return Recycled(request.era, request.round_number, request.identities, made, td_errors_of(made), empty)
+    first = replace(make_transitions(RECYCLED, 0, len(starts)), s_tm1=starts.s_tm1, snapshots=starts.snapshots)
+    lengths = 1 + request.identities % most_steps
+    parts = []
+    for row, (identity, length) in enumerate(zip(request.identities.tolist(), lengths.tolist(), strict=True)):
+        later = make_transitions(RECYCLED, 1, length - 1)
+        names = [f"chain {request.era} {request.round_number} {identity} {i}".encode() for i in range(1, length)]
+        parts += [first.rows(row, row + 1), replace(later, s_tm1=[(name,) for name in names])]
+    made, empty = concatenate([first.rows(0, 0), *parts]), np.zeros(0, dtype=np.int64)
+    rewards = lengths.astype(np.float64)
+    return Recycled(
+        *(request.era, request.round_number, request.identities, lengths, rewards, made, td_errors_of(made), empty)
+    )
 
 
 class ActorHost:
     """An actor's process; `owner` is unique to it."""
 
-    def __init__(self, name: str, incarnation: int, owner: int, system: SystemConfig, port: Port, now: float) -> None:
+    def __init__(self, name: str, incarnation: int, owner: int, config: Config, port: Port, now: float) -> None:
         self.name = name
         self.key = (name, incarnation)
         self.owner = owner
-        self.client = ActorClient(join_request(name, "actor", incarnation), system, now)
+        self.client = ActorClient(join_request(name, "actor", incarnation), config.system, now)
+        self._recycle_steps = config.replay.recycle_steps
         self.chunks: list[list[int]] = []  # the serials in each chunk, by its sequence
         self.clock = 0
         self.position: tuple[int, int] | None = None
@@ -186,7 +196,7 @@ class ActorHost:
     def recycle(self, now: float) -> None:
         """Answer the next request to recycle, if there is any."""
         if (request := self.client.next_to_recycle()) is not None:
-            self.execute(self.client.recycled(recycle(request)), now)
+            self.execute(self.client.recycled(recycle(request, self._recycle_steps)), now)
 
     def receive(self, message: Message, now: float) -> None:
         self.execute(self.client.handle(message, now), now)
@@ -322,13 +332,14 @@ class WatchedReplay(Replay):
         expected = td_errors_of(self.read(identities[stored]))
         assert td_errors[stored].tolist() == expected.tolist(), "priorities of other transitions"
 
-    def answer(self, number: int, identities: Integers, transitions: Transitions, td_errors: Floats) -> None:
+    def answer(self, number: int, chains: Chains) -> None:
         round_ = self.rounds.get(number)
-        super().answer(number, identities, transitions, td_errors)
+        super().answer(number, chains)
         if round_ is not None:
             starts = dict(zip(round_.candidates.tolist(), round_.stored.s_tm1, strict=True))
-            expected = [starts[identity] for identity in identities.tolist()]
-            assert transitions.s_tm1 == expected, "a state was re-entered that is not the candidate's"
+            for identity, chain in chains.split():
+                is_own = chain.transitions.s_tm1[0] == starts[identity]
+                assert is_own, "a state was re-entered that is not the candidate's"
 
 
 class WatchedInbox(Inbox):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsr_apex import timeouts
@@ -34,6 +35,9 @@ CONFIG = Config(
         recycle_deadline=3.0,
         lease=4.0,
     ),
+)
+DEEP = replace(  # as above, with recycling that continues for a few steps from states that were rarely visited
+    CONFIG, replay=replace(CONFIG.replay, recycle_steps=3, recycle_share=0.25, recycle_choice="novel")
 )
 POLL = 0.25  # seconds between two turns of a process
 REQUESTED = 1.0  # seconds after which a learner that has joined must have requested batches
@@ -200,7 +204,7 @@ class ActorProcess(ClientProcess):
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name)
         self.key = (name, incarnation)
-        self.host = ActorHost(name, incarnation, incarnation, CONFIG.system, self, world.events.now)
+        self.host = ActorHost(name, incarnation, incarnation, world.config, self, world.events.now)
         world.accounts.actors.append(self.host)
         self._oldest, self._progress_at = 0, world.events.now
 

@@ -22,6 +22,8 @@ from dpsr_apex.protocol.restarts import Exit, RestartPolicy
 from dpsr_apex.protocol.sessions import Session, Sessions
 from dpsr_apex.protocol.supervised_process import SupervisedProcess
 from dpsr_apex.protocol.supervision import Supervision
+from dpsr_apex.replay.records import Round
+from dpsr_apex.replay.replay import Replay
 from dpsr_apex.wire.messages import Acknowledged, Chunk, Heartbeat, LearnerState, Message, Stranger, Welcome
 from tests.simulation.hosts import ActorHost
 from tests.simulation.world import HistoryFailed, run
@@ -194,6 +196,27 @@ def preempted_actors_do_not_come_back(patch: Patch) -> None:
     patch.setattr(RestartPolicy, "preempted", lambda *_: None)
 
 
+def later_steps_of_stale_candidates_are_forgotten(patch: Patch) -> None:
+    insert_later_steps = Replay._insert_later_steps
+
+    def insert(replay: Replay, round_: Round, answered: list[int]) -> None:
+        if replay.counters.candidates_stale == 0:
+            insert_later_steps(replay, round_, answered)
+
+    patch.setattr(Replay, "_insert_later_steps", insert)
+
+
+def chains_do_not_tick_the_clock(patch: Patch) -> None:
+    insert_later_steps = Replay._insert_later_steps
+
+    def insert(replay: Replay, round_: Round, answered: list[int]) -> None:
+        t = replay.t
+        insert_later_steps(replay, round_, answered)
+        replay.t = t
+
+    patch.setattr(Replay, "_insert_later_steps", insert)
+
+
 BUGS: dict[Bug, int] = {  # with a seed that catches each
     chunks_are_taken_whatever_their_numbers: 0,
     chunks_are_acknowledged_before_they_are_inserted: 0,
@@ -218,6 +241,8 @@ BUGS: dict[Bug, int] = {  # with a seed that catches each
     processes_that_hang_are_not_killed: 40,
     resources_are_never_released: 0,
     preempted_actors_do_not_come_back: 10,
+    later_steps_of_stale_candidates_are_forgotten: 3,
+    chains_do_not_tick_the_clock: 3,
 }
 
 

@@ -317,9 +317,10 @@ def assert_counters_add_up(directory: RunDirectory, total_steps: int) -> dict[st
     checkpoint = last_checkpoint(directory)
     replay = restored(directory, checkpoint)
     counters, traffic = replay.counters, checkpoint.parts["replay"].facts["traffic"]
-    assert checkpoint.t == replay.t == traffic["inserted"] == total_steps
+    assert checkpoint.t == replay.t == traffic["inserted"] + counters.chain_steps_stored == total_steps
     assert traffic["received"] == traffic["inserted"] + traffic["refused"]
-    assert replay.size + counters.replaced == traffic["inserted"] + counters.recycled
+    assert replay.size + counters.replaced == replay.t + counters.recycled
+    assert replay.check_valid() == (True, "")
     assert counters.rounds_opened == counters.rounds_closed + counters.rounds_expired
     ended = counters.candidates_applied + counters.candidates_stale + counters.candidates_lost
     assert counters.candidates_drawn == ended

@@ -97,8 +97,8 @@ def test_help_has_an_example_and_needs_no_torch(arguments: list[str]) -> None:
         (["cartpole", "--set", "replay.capacity=many"], ("replay.capacity", "'many'")),
         (["cartpole", "--set", "replay.capacity"], ("--set replay.capacity:", "key=value")),
         (
-            ["cartpole", "--set", "replay.replace_candidates=9999"],
-            ("replay.replace_candidates", "9999", "replay.capacity", "5000"),
+            ["cartpole", "--set", "replay.replace_candidates=99999"],
+            ("replay.replace_candidates", "99999", "replay.capacity", "20000"),
         ),
         (["cartpole", "--set", "replay.replacing_exponent=-1"], ("replay.replacing_exponent", "-1.0", "0 and 5")),
         (["cartpole", "--base", "papper"], ("'papper'", "paper?")),

@@ -67,6 +67,19 @@ def test_the_last_row_has_the_final_counters(finished: Run) -> None:
     assert f"t {STEPS:,}/{STEPS:,}" in finished.said
 
 
+def test_chains_of_several_actors_add_up_to_the_environment_steps_of_the_run(tmp_path: Path) -> None:
+    deep = ("replay.recycle_steps=4", "replay.recycle_share=0.2", "replay.recycle_choice=novel", "actor.n_steps=2")
+    with training(tmp_path / "run", *deep, steps=1_200, actors=2) as run:
+        run.wait()
+        row = assert_finished(run, 1_200)
+    assert_counters_add_up(run.directory, 1_200)
+    unstored = row["chain_steps_dropped"] + row["chain_steps_late"]
+    assert row["environment_steps"] == 1_200 + row["chains"] + unstored
+    assert row["chains"] + row["chain_steps_stored"] + row["chain_steps_dropped"] == row["chain_steps"]
+    assert row["chain_steps_stored"] > 0
+    assert row["chain_steps"] + 4 * row["candidates_lost"] <= 0.2 * (row["environment_steps"] - 500)
+
+
 def test_the_rate_of_updates_is_kept(finished: Run) -> None:
     assert read_rows(finished.directory.metrics)[-1]["steps_per_update"] == pytest.approx(4, rel=0.05)
 

@@ -74,8 +74,10 @@ def acknowledged(replies: list[Message]) -> list[tuple[int, int]]:
 
 def answer(recycle: Recycle, **changes: Any) -> Recycled:
     count = recycle.identities.size
+    lengths, rewards = np.ones(count, dtype=np.int64), np.zeros(count)
+    made = walk(count, stack=1)
     return Recycled(
-        recycle.era, recycle.round_number, recycle.identities, walk(count, stack=1), np.ones(count), NOBODY
+        recycle.era, recycle.round_number, recycle.identities, lengths, rewards, made, np.ones(count), NOBODY
     )._replace(**changes)
 
 
@@ -160,7 +162,8 @@ def test_an_answer_to_a_round_that_has_ended_is_counted_and_dropped(head: Head, 
     assert actor.say(answer(request)) == []
     before = actor.stats()
     assert actor.say(answer(request)) == []
-    assert moved(before, actor.stats()) == {"answers_late": request.identities.size}
+    count = request.identities.size
+    assert moved(before, actor.stats()) == {"answers_late": count, "chain_steps_late": count}
 
 
 def test_an_answer_of_another_era_is_counted_and_dropped(head: Head, stack: ExitStack) -> None:
@@ -382,7 +385,8 @@ def test_an_answer_to_a_round_that_has_expired_is_counted_and_dropped(hasty: Hea
     eventually(lambda: actor.stats().replay.rounds_expired > request.round_number)
     before = actor.stats()
     assert actor.say(answer(request)) == []
-    assert moved(before, actor.stats()) == {"answers_late": request.identities.size}
+    count = request.identities.size
+    assert moved(before, actor.stats()) == {"answers_late": count, "chain_steps_late": count}
     assert_serves(hasty)
 
 

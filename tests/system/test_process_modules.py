@@ -14,10 +14,10 @@ from tests.system.runs import Run, training
 
 HOOKS = Path(__file__).with_name("hooks")
 FOR_TRAINING = {"torch._dynamo"}  # takes two seconds; loaded with the first optimizer
-OTHER_GAMES = {"ale_py", "minatar"}  # the run is CartPole
+OTHER_GAMES = {"ale_py", "minatar", "minigrid"}  # the run is CartPole
 FOR_PEOPLE = {"rich", "matplotlib", "imageio_ffmpeg", "PIL"}  # a screen, pictures and videos
 UNUSED = {
-    "replay": {"torch", "ale_py", "minatar", "gymnasium", "ray"} | FOR_PEOPLE,
+    "replay": {"torch", "ale_py", "minatar", "minigrid", "gymnasium", "ray"} | FOR_PEOPLE,
     "actor-0": {"tensorboard", "ray"} | FOR_PEOPLE | FOR_TRAINING | OTHER_GAMES,
     "learner": {"tensorboard", "ray"} | FOR_PEOPLE | OTHER_GAMES,
     "evaluator": {"tensorboard", "ray"} | FOR_PEOPLE | FOR_TRAINING | OTHER_GAMES,

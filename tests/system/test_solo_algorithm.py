@@ -44,7 +44,7 @@ def config(env: EnvConfig, at_max: bool, seed: int) -> Config:
         actor=ActorConfig(exploration=Schedule(1.0, 0.2)),
         learner=LearnerConfig(
             batch_size=8,
-            learning_rate=LEARNING_RATE,
+            learning_rate=constant(LEARNING_RATE),
             discount=0.9,
             steps_per_update=4,
             target_period=20,

@@ -23,6 +23,7 @@ from dpsr_apex.live.view import LiveView
 from dpsr_apex.methods import METHODS
 from dpsr_apex.record.checkpoint import Checkpoint, newest_checkpoint
 from dpsr_apex.record.metrics import fingerprint
+from dpsr_apex.record.progress import is_finished
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.transitions import unpack
 from dpsr_apex.solo.training import Training
@@ -46,6 +47,12 @@ MOVING = (  # everything that has a state of its own, at once
     *("actor.environments=3", "actor.n_steps=3", "replay.initial_priority=td_error"),
     *("replay.sampling_exponent={ start = 0.4, end = 0.8 }", "replay.replacing_exponent={ start = 0.1, end = 0.6 }"),
     *("replay.recycle_at_max_priority=true", "learner.discount=0.97"),
+)
+
+
+DEEP = (  # chains, each choice of states that has a state of its own, and an end that t does not give
+    *("replay.recycle_steps=4", "replay.recycle_choice=novel", "replay.recycle_share=0.25", "actor.n_steps=2"),
+    *("run.environment_steps=260", "system.actors=0", "replay.initial_priority=td_error"),
 )
 
 
@@ -205,6 +212,24 @@ def test_several_environments_n_step_returns_and_moving_exponents_are_continued_
     assert found == whole
 
 
+@pytest.mark.parametrize("choice", ["novel", "failure"])
+def test_chains_are_continued_too(choice: str, tmp_path: Path) -> None:
+    config = load_config("cartpole", base="paper", overrides=[*CARTPOLE, *DEEP, f"replay.recycle_choice={choice}"])
+    whole = finish(config, tmp_path / "whole")
+    found, clocks = finish_in_pieces(config, tmp_path / "pieces", [3 * count for count in (75, 20, 30)])
+    assert clocks[0] > 60
+    assert found == whole
+    assert is_finished(RunDirectory.open(tmp_path / "whole"))
+    last = read_rows(tmp_path / "whole" / "metrics.jsonl")[-1]
+    assert last["environment_steps"] == 260
+    assert last["t"] == 260 - last["chains"]
+    assert 0.1 < last["chain_steps"] / (260 - 60) <= 0.25
+    assert last["chain_steps_stored"] > 0
+    assert last["sampled_recycled"] > 0
+    assert last["depth_max"] >= 4
+    assert read_rows(tmp_path / "whole" / "evaluations.jsonl")[-1]["t"] == last["t"]
+
+
 @pytest.mark.parametrize("n_steps", [1, 3])
 def test_a_run_of_several_environments_ends_exactly_at_its_last_step(n_steps: int, tmp_path: Path) -> None:
     overrides = [*CARTPOLE, *MOVING, "run.total_steps=100", f"actor.n_steps={n_steps}"]
@@ -221,7 +246,7 @@ def test_a_run_of_several_environments_ends_exactly_at_its_last_step(n_steps: in
 
 def test_a_finished_run_that_is_made_longer_loses_no_transition(tmp_path: Path) -> None:
     still = [f"{name}=0.5" for name in ("actor.exploration", "replay.bias_annealing")]  # not a function of t / T
-    still += ["replay.sampling_exponent=0.6", "replay.replacing_exponent=0.4"]
+    still += ["replay.sampling_exponent=0.6", "replay.replacing_exponent=0.4", "learner.learning_rate=0.001"]
     short, longer = (
         load_config("cartpole", overrides=[*CARTPOLE, *MOVING, *still, f"run.total_steps={steps}"])
         for steps in (100, 170)

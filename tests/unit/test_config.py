@@ -69,6 +69,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replay.recycle_candidates": 1}, "replay.recycle_candidates must be >= 2, since"),
     ({"replay.recycle_candidates": 0}, "replay.recycle_candidates must be >= 2, since"),
     ({"replay.recycle_period": -1}, "replay.recycle_period must be >= 0 (got -1)"),
+    ({"replay.recycle_share": 1.0}, "replay.recycle_share must be between 0 and 0.99 (got 1.0)"),
+    ({"replay.recycle_steps": 0}, "replay.recycle_steps must be between 1 and 1000 (got 0)"),
+    (
+        {"replay.recycle_steps": 60, "replay.recycle_candidates": 1_000},
+        "replay.recycle_steps must be at most 50: 1000 candidates may take 50000 steps together (got 60)",
+    ),
+    (
+        {"replay.recycle_choice": "new"},
+        "replay.recycle_choice must be one of 'low', 'high', 'novel', 'failure' (got 'new')",
+    ),
+    ({"run.environment_steps": 0}, "run.environment_steps must be >= 1 (got 0)"),
     (
         {"replay.capacity": 31, "replay.method": "per"},
         "learner.batch_size must be at most replay.capacity, which is 31 (got 32)",
@@ -102,8 +113,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"actor.environments": 0}, "actor.environments must be >= 1 (got 0)"),
     ({"learner.discount": 1.01}, "learner.discount must be between 0 and 1 (got 1.01)"),
     ({"learner.discount": math.nan}, "learner.discount must be a finite number (got nan)"),
-    ({"learner.learning_rate": 0.0}, "learner.learning_rate must be > 0 (got 0.0)"),
-    ({"learner.learning_rate": math.inf}, "learner.learning_rate must be a finite number (got inf)"),
+    ({"learner.learning_rate": constant(0.0)}, "learner.learning_rate must be > 0 (got 0.0)"),
+    ({"learner.learning_rate": constant(math.inf)}, "learner.learning_rate must be a finite number, or a schedule"),
     ({"learner.gradient_clip": -1.0}, "learner.gradient_clip must be > 0 (got -1.0)"),
     ({"learner.gradient_clip": 10**400}, "a finite number"),
     (
@@ -202,11 +213,16 @@ def test_settings_names_every_leaf_of_the_tree() -> None:
     values = settings(Config())
     assert values.keys() == SETTINGS.keys()
     assert values["replay.capacity"] == 50_000
-    assert len(values) == 61
+    assert len(values) == 68
 
 
 def test_dpsr_with_period_zero_does_not_recycle() -> None:
     assert not ReplayConfig(method="dpsr", recycle_period=0).recycles
+
+
+def test_a_share_replaces_the_period() -> None:
+    assert ReplayConfig(method="dpsr", recycle_period=0, recycle_share=0.1).recycles
+    assert not ReplayConfig(method="per", recycle_share=0.1).recycles
 
 
 def test_the_method_is_one_of_the_table() -> None:

@@ -53,12 +53,12 @@ def test_later_layers_win(tmp_path: Path) -> None:
     )
     config = load_config(path, overrides=["replay.recycle_candidates=6"])
     assert config.evaluation.episodes == Config().evaluation.episodes  # said nowhere: the default
-    assert config.learner.learning_rate == 0.0001  # the base
+    assert config.learner.learning_rate == constant(0.0001)  # the base
     assert config.replay.capacity == 300  # the file, over the base
     assert config.replay.replace_candidates == 30  # the set, over the file
     assert config.replay.recycle_candidates == 6  # the override, over the set
     assert load_config(path, params="other").replay.replace_candidates == 40
-    assert load_config(path, base="paper").learner.learning_rate == 0.0005
+    assert load_config(path, base="paper").learner.learning_rate == constant(0.0005)
     assert load_config(path, params="dpsr4").replay.replace_candidates == 256
 
 
@@ -272,7 +272,7 @@ def configs(draw: st.DrawFn) -> Config:
             st.builds(
                 LearnerConfig,
                 batch_size=st.just(batch_size),
-                learning_rate=positives,
+                learning_rate=positives.map(constant),
                 discount=units,
                 steps_per_update=counts,
                 target_period=counts,

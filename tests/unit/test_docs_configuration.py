@@ -8,12 +8,14 @@ from docs.configuration import PAGE, UNITS, Comment, comments_of, write_page
 from dpsr_apex.config import SECTIONS, SETTINGS
 
 DIMENSIONLESS = {
-    "learning_rate",
+    "adam_epsilon",
     "discount",
     "gradient_clip",
     "epsilon",
     "seed",
     "priority_floor",
+    "recycle_exploration",
+    "recycle_share",
     "exponent_tolerance",
 }
 

@@ -24,8 +24,8 @@ PURE_CORE_MAY_IMPORT = {
     *("numpy", "numba", "dpsr_apex.replay", "dpsr_apex.config"),
 }
 PASSED_IN = {"Generator", "BitGenerator", "SeedSequence"}  # of numpy.random; all else has or makes a state of its own
-HEAVY = {"torch", "zmq", "msgpack", "ale_py", "minatar", "gymnasium", "ray"}
-ONE_HOME = ("zmq", "msgpack", "ale_py", "minatar", "tensorboard", "imageio_ffmpeg")
+HEAVY = {"torch", "zmq", "msgpack", "ale_py", "minatar", "minigrid", "gymnasium", "ray"}
+ONE_HOME = ("zmq", "msgpack", "ale_py", "minatar", "minigrid", "tensorboard", "imageio_ffmpeg")
 HOMES = {"torch": {"agent", "roles"}, "ray": {"supervise"}}
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "multiprocessing"}
 

@@ -18,7 +18,7 @@ DESIGN = {  # sampler, remover, recycler
     "per": ("proportional", "oldest", "none"),
     "per_rank": ("rank", "oldest", "none"),
     "double": ("proportional", "priority", "none"),
-    "dpsr": ("proportional", "priority", "low_priority"),
+    "dpsr": ("proportional", "priority", "rounds"),
 }
 
 

@@ -11,7 +11,7 @@ from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.inspection.stored import StoredTransition, transitions_in
 from dpsr_apex.replay.replay import Replay
-from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.replay.transitions import Transitions, from_lists
 from dpsr_apex.roles.n_step import Arrived, NStep, Start
 
 CAPACITY = 40
@@ -37,7 +37,7 @@ def played(env: StackedEnv, count: int, n_steps: int = 1) -> Transitions:
         arrived += pending.push(start, step.reward, env.stack, step.terminal, step.truncated)
         if step.terminal or step.truncated:
             env.reset()
-    return Transitions(
+    return from_lists(
         s_tm1=[one.start.stack for one in arrived],
         a_tm1=np.array([one.start.action for one in arrived]),
         r_t=np.array([one.reward for one in arrived], np.float32),
@@ -60,7 +60,8 @@ def with_gains(replay: Replay, gains: NDArray[np.float32]) -> Replay:
     """Copy a replay and set the gains of its transitions, which marks those with a finite gain as recycled."""
     facts, arrays = replay.save()
     copy = Replay(replay.config, 1_000, np.random.default_rng(2))
-    copy.load(facts, arrays | {"gains": gains})
+    depths = np.isfinite(gains).astype(np.int32)
+    copy.load(facts, arrays | {"gains": gains, "depths": depths})
     return copy
 
 

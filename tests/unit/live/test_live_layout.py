@@ -161,3 +161,11 @@ def test_nulls_are_dashes() -> None:
     text = text_of(run, 110, 34)
     assert "age –" in text
     assert "loss      –" in text
+
+
+def test_chains_are_shown_once_recycling_takes_several_steps() -> None:
+    run = known(2)
+    assert "chains" not in text_of(run, 110, 35)
+    run.row |= {"chain_steps_stored": 40, "depth_mean": 3.5, "chain_reward_mean": -1.25, "sampled_recycled_share": 0.12}
+    (line,) = [line for line in lines_of(run, 110, 50) if "chains" in line]
+    assert "3.5 deep · -1.25 reward · 12% of batches" in line

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsr_apex.protocol.dispatch import Dispatch
-from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.replay.transitions import from_lists
 from dpsr_apex.wire.messages import Recycle
 from dpsr_apex.wire.statistics import Traffic
 
@@ -20,7 +20,7 @@ DEADLINE = 10.0
 def request(number: int, count: int) -> Recycle:
     """Candidates with the identities 100 * number, 100 * number + 1, ...; each start tells whose it is."""
     identities = 100 * number + np.arange(count)[::-1]  # not in ascending order
-    starts = Transitions(
+    starts = from_lists(
         s_tm1=[(f"state {name}".encode(),) for name in identities.tolist()],
         a_tm1=identities % 7,
         r_t=np.zeros(count, dtype=np.float32),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,6 +41,7 @@ from tests.unit.protocol.watched_service import (
     inserted,
     join,
     only,
+    recycled,
     reply,
     service,
     tick_on,
@@ -419,10 +421,10 @@ def test_a_round_waits_for_an_actor_and_ends_at_its_deadline() -> None:
 
 def test_a_round_with_failures_ends_with_what_has_arrived() -> None:
     replay, requests = filled()
-    part = answer(requests[0])
-    one = Recycled(ERA, part.round_number, part.identities[:1], transitions(1), np.ones(1), part.identities[1:])
+    part = requests[0]
+    one = recycled(part, transitions(1), part.identities[1:])
     replay.handle(b"actor-0", one, 1.0)
-    nothing = Recycled(ERA, part.round_number, EMPTY, transitions(0), np.zeros(0), requests[1].identities)
+    nothing = recycled(part, transitions(0), requests[1].identities)
     replay.handle(b"actor-1", nothing, 1.0)
     counters = replay.replay.counters
     assert (counters.rounds_expired, counters.candidates_applied, counters.candidates_lost) == (1, 1, 3)
@@ -452,3 +454,57 @@ def test_a_wrong_answer_is_refused_and_changes_nothing(fault: str, caplog: pytes
     replay.handle(b"actor-0", good, 1.0)
     replay.handle(b"actor-1", answer(requests[1]), 1.0)
     assert replay.replay.counters.rounds_closed == 1
+
+
+# Chains of several steps.
+
+DEEP = replace(CONFIG, replay=replace(CONFIG.replay, recycle_steps=3))
+
+
+def chained(request: Recycle, lengths: list[int]) -> Recycled:
+    """Answer the candidates of a request with chains of these lengths."""
+    made = transitions(sum(lengths), first=1_000)
+    answered = recycled(request, transitions(len(lengths)))
+    return answered._replace(lengths=np.array(lengths), transitions=made, td_errors=np.ones(len(made)))
+
+
+def test_later_steps_of_chains_tick_the_clock_and_are_no_insertions_of_actors() -> None:
+    replay, requests = filled(DEEP)
+    for actor, request in zip((b"actor-0", b"actor-1"), requests, strict=True):
+        replay.handle(actor, chained(request, [3, 2]), 1.0)
+    assert (replay.t, replay.traffic.inserted) == (36, 30)
+    assert replay.replay.counters.chain_steps == 10
+    assert replay.replay.environment_steps == 40
+    assert balanced(replay)
+    assert replay.replay.check_valid() == (True, "")
+
+
+@pytest.mark.parametrize("lengths", [[4, 1], [0, 2], [3, -1]])
+def test_a_chain_of_an_impossible_length_is_refused(lengths: list[int]) -> None:
+    replay, requests = filled(DEEP)
+    bad = chained(requests[0], [1, 1])._replace(
+        lengths=np.array(lengths), transitions=transitions(sum(lengths)), td_errors=np.ones(sum(lengths))
+    )
+    outgoing = replay.handle(b"actor-0", bad, 1.0)
+    assert [type(out.message) for out in outgoing] == [Refused]
+    assert replay.traffic.refused_messages == 1
+    assert not replay.replay.rounds[0].answers
+    replay.handle(b"actor-0", chained(requests[0], [3, 3]), 1.0)
+    assert len(replay.replay.rounds[0].answers) == 2
+
+
+def test_a_chunk_that_fits_only_if_chains_are_short_waits_for_them() -> None:
+    replay, requests = filled(DEEP, environment_steps=44)  # t = 30, and 12 steps are reserved
+    assert replay.handle(b"actor-0", chunk(6), 1.0) == []
+    assert (replay.t, replay.finished) == (30, False)
+    sent = [
+        out
+        for actor, request in zip((b"actor-0", b"actor-1"), requests, strict=True)
+        for out in replay.handle(actor, chained(request, [1, 1]), 1.0)
+    ]
+    assert only(sent, Acknowledged)[-1].sequence == 7
+    assert (replay.t, replay.replay.environment_steps) == (35, 39)
+    replay.handle(b"actor-0", chunk(7), 1.0)
+    assert (replay.t, replay.replay.environment_steps, replay.traffic.refused) == (40, 44, 0)
+    assert replay.finished
+    assert balanced(replay)

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -96,11 +97,12 @@ class Wire:
 class Interleavings(RuleBasedStateMachine):
     """A run whose network and processes do whatever Hypothesis finds."""
 
-    @initialize(rate=st.integers(0, 2))
-    def begin(self, rate: int) -> None:
+    @initialize(rate=st.integers(0, 2), steps=st.sampled_from((1, 3)))
+    def begin(self, rate: int, steps: int = 1) -> None:
         """Everybody joins, and the replay is filled."""
         self.now = 0.0
-        self.config: Config = replace(SMALL, learner=replace(SMALL.learner, steps_per_update=rate))
+        learner, replay = replace(SMALL.learner, steps_per_update=rate), replace(SMALL.replay, recycle_steps=steps)
+        self.config: Config = replace(SMALL, learner=learner, replay=replay)
         self.eras = 0
         self.processes = 0
         self.saved: Saved | None = None
@@ -125,7 +127,7 @@ class Interleavings(RuleBasedStateMachine):
         if name == "learner":
             host = LearnerHost(name, self.processes, self.config.system, wire, self.now)
         else:
-            host = ActorHost(name, self.processes, self.processes, self.config.system, wire, self.now)
+            host = ActorHost(name, self.processes, self.processes, self.config, wire, self.now)
             self.accounts.actors.append(host)
         wire.host = host
         self.wires[name], self.hosts[name] = wire, host
@@ -310,7 +312,9 @@ class Interleavings(RuleBasedStateMachine):
         td_errors = np.arange(part.size, dtype=np.float64) * (-1 if negative else 1)
         failed = rest if fail else rest[:0]
         made = recycle(task).transitions.rows(0, part.size)
-        self.from_client(name, Recycled(task.era + era_offset, task.round_number, part, made, td_errors, failed))
+        lengths, rewards = np.ones(part.size, dtype=np.int64), np.zeros(part.size)
+        era, number = task.era + era_offset, task.round_number
+        self.from_client(name, Recycled(era, number, part, lengths, rewards, made, td_errors, failed))
 
     @precondition(lambda self: self.batches)
     @rule(which=st.integers(0, 100), negative=st.booleans())
@@ -398,14 +402,16 @@ class Interleavings(RuleBasedStateMachine):
 TestInterleavings = Interleavings.TestCase
 
 
-def test_without_faults_everything_is_acknowledged() -> None:
+@pytest.mark.parametrize("steps", [1, 3])
+def test_without_faults_everything_is_acknowledged(steps: int) -> None:
     """The machine itself works: what the rules do is what a network does."""
     run = Interleavings()
-    run.begin(rate=1)
+    run.begin(rate=1, steps=steps)
     for _ in range(200):
         run.everything_works()
         run.every_transition_is_accounted_for()
     assert run.replay.service.finished
+    assert (run.replay.replay.counters.chain_steps_stored > 0) == (steps > 1)
     assert not run.accounts.lost(run.replay)
     assert {type(host) for host in run.hosts.values()} == {ActorHost, LearnerHost}
     assert run.processes == 4

@@ -79,7 +79,7 @@ from tests.unit.protocol.watched_service import (
         ("actor-0", Learning(1, 1, 0.0, 0.0, 0.0, 0.0)),
         ("actor-0", LearnerState("mine", b"")),
         ("learner-0", chunk(0)),
-        ("learner-0", Recycled(ERA, 0, EMPTY, transitions(0), np.zeros(0), EMPTY)),
+        ("learner-0", Recycled(ERA, 0, EMPTY, EMPTY, np.zeros(0), transitions(0), np.zeros(0), EMPTY)),
         ("evaluator-0", chunk(0)),
         ("actor-0", Alive(0, 1, "", b"")),
         ("actor-0", Stranger()),

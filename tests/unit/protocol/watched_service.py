@@ -13,7 +13,7 @@ from dpsr_apex.config import Config, LearnerConfig, ReplayConfig, RunConfig, Sys
 from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
 from dpsr_apex.replay.records import Floats, Round
 from dpsr_apex.replay.replay import Replay
-from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.replay.transitions import Transitions, from_lists
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import (
     Acknowledged,
@@ -51,7 +51,8 @@ class WatchedReplay(Replay):
     """Remembers every transition that was inserted: its owner (the action), and its number (the reward)."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config.replay, config.run.total_steps, np.random.default_rng(0))
+        rng = np.random.default_rng(0)
+        super().__init__(config.replay, config.run.total_steps, rng, config.run.environment_steps)
         self.inserted: list[tuple[int, int]] = []
 
     def insert(self, transitions: Transitions, td_errors: Floats | None = None) -> list[Round]:
@@ -77,7 +78,7 @@ def inserted(replay: ReplayService) -> list[tuple[int, int]]:
 
 def transitions(count: int, first: int = 0, owner: int = 0) -> Transitions:
     numbers = range(first, first + count)
-    return Transitions(
+    return from_lists(
         s_tm1=[(f"s {owner} {i}".encode(),) for i in numbers],
         a_tm1=np.full(count, owner),
         r_t=np.array(numbers, dtype=np.float32),
@@ -125,7 +126,15 @@ def reply(outgoing: list[Outgoing]) -> Message:
 
 def answer(recycle: Recycle, era: int = ERA) -> Recycled:
     count = recycle.identities.size
-    return Recycled(era, recycle.round_number, recycle.identities, transitions(count), np.ones(count), EMPTY)
+    return recycled(recycle._replace(era=era), transitions(count))
+
+
+def recycled(request: Recycle, made: Transitions, failed: Any = EMPTY) -> Recycled:
+    """Answer the first candidates of a request with chains of one transition each."""
+    count = len(made)
+    lengths, rewards = np.ones(count, dtype=np.int64), np.zeros(count)
+    identities = request.identities[:count]
+    return Recycled(request.era, request.round_number, identities, lengths, rewards, made, np.ones(count), failed)
 
 
 def tick_on(replay: ReplayService, start: float, stop: float) -> list[Outgoing]:

@@ -2,7 +2,7 @@
 
 It is written from the design, not from the fast code, and shares with it only the records that come in and go out and
 the order in which random numbers are consumed: C_c for each common replacement, one for each row of a batch, and for a
-round as many as candidates are still missing, until none is.
+round as many as candidates are still missing, until none is; the choice `failure` is one call of `choice`.
 
 Its total mass is a flat sum and the trees' is a sum of sums. So a target within rounding (a share of about 1e-15) of
 the border between two slots may fall to either side; among the targets of these tests, whose seeds are fixed, none is.
@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,8 @@ from dpsr_apex.replay.records import Counters
 from dpsr_apex.replay.transitions import Stack, Transitions
 
 Floats = NDArray[np.float64]
-Row = tuple[Stack, int, float, Stack, bool, int, bytes]
-"""One transition: s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot."""
+Row = tuple[Stack, int, float, Stack, bool, int, bytes, int, int, int]
+"""One transition: s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot, state key, episode, step in the episode."""
 
 
 def rows_of(transitions: Transitions) -> list[Row]:
@@ -39,6 +41,9 @@ def rows_of(transitions: Transitions) -> list[Row]:
             transitions.terminal.tolist(),
             transitions.n_steps.tolist(),
             transitions.snapshots,
+            transitions.state_keys.tolist(),
+            transitions.episodes.tolist(),
+            transitions.episode_steps.tolist(),
             strict=True,
         )
     )
@@ -54,6 +59,9 @@ def transitions_of(rows: Sequence[Row]) -> Transitions:
         terminal=np.array([row[4] for row in rows], dtype=np.bool_),
         n_steps=np.array([row[5] for row in rows], dtype=np.uint8),
         snapshots=[row[6] for row in rows],
+        state_keys=np.array([row[7] for row in rows], dtype=np.uint64),
+        episodes=np.array([row[8] for row in rows], dtype=np.uint64),
+        episode_steps=np.array([row[9] for row in rows], dtype=np.uint32),
     )
 
 
@@ -70,6 +78,14 @@ def stratified(masses: Floats, uniforms: Floats) -> list[int]:
     return [holder[0] if holder else last for holder in holders]
 
 
+class NaiveChain(NamedTuple):
+    """The steps from the state of a candidate."""
+
+    rows: list[Row]
+    td_errors: list[float]
+    reward: float
+
+
 @dataclass
 class Arrival:
     """A transition on its way in."""
@@ -78,6 +94,7 @@ class Arrival:
     priority: float | None  # None: the greatest in the replay when it enters
     birth: int
     serial: int
+    depth: int = 0
 
 
 @dataclass
@@ -86,15 +103,20 @@ class NaiveRound:
 
     candidates: list[int]
     stored: list[Row]
+    depths: list[int]
     waiting: Arrival
-    answers: dict[int, tuple[Row, float]] = field(default_factory=dict)
+    answers: dict[int, NaiveChain] = field(default_factory=dict)
 
 
 class NaiveReplay:
     """`Replay`, slowly. Slot i is element i of every list."""
 
-    def __init__(self, config: ReplayConfig, total_steps: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, config: ReplayConfig, total_steps: int, rng: np.random.Generator, environment_steps: int | None = None
+    ) -> None:
         self.config = config
+        self.environment_steps = environment_steps
+        self.visits: dict[int, int] = {}  # by key of the state
         self.method = METHODS[config.method]
         self.total_steps = total_steps
         self.rng = rng
@@ -104,6 +126,7 @@ class NaiveReplay:
         self.serials: list[int] = []
         self.births: list[int] = []
         self.gains: list[float] = []
+        self.depths: list[int] = []
         self.priorities: list[float] = []
         self.rows: list[Row] = []
         self.rounds: dict[int, NaiveRound] = {}
@@ -136,21 +159,45 @@ class NaiveReplay:
     def insert(self, rows: Sequence[Row], td_errors: Sequence[float] | None = None) -> list[int]:
         """The numbers of the rounds opened."""
         self.follow_schedules()
+        self.visit(rows)
         opened = []
         for i, row in enumerate(rows):
+            is_affordable = self.is_round_affordable(len(rows) - i)
             self.t += 1
             priority = None if td_errors is None else td_errors[i] + self.config.priority_floor
             arrival = Arrival(row, priority, self.t, self.take_serial())
             if len(self.rows) < self.config.capacity:
                 self.append(arrival)
-            elif self.method.recycles and self.config.recycle_period and self.is_round_due():
+            elif self.method.recycles and self.is_round_due() and is_affordable:
                 opened.append(self.open_round(arrival))
             else:
                 self.replace(arrival)
         return opened
 
+    def visit(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self.visits[row[7]] = self.visits.get(row[7], 0) + 1
+
     def is_round_due(self) -> bool:
-        return self.t % self.config.recycle_period == 0
+        if self.config.recycle_share == 0:
+            return self.config.recycle_period > 0 and self.t % self.config.recycle_period == 0
+        most = self.config.recycle_steps
+        spent = self.counters.chain_steps + most * (self.counters.candidates_lost + self.config.recycle_candidates)
+        spent += self.reserved()
+        played = self.t - self.counters.chain_steps_stored - self.config.capacity  # since the replay was full
+        return spent <= Fraction(str(self.config.recycle_share)) * (played + spent)
+
+    def reserved(self) -> int:
+        return self.config.recycle_steps * sum(len(round_.candidates) for round_ in self.rounds.values())
+
+    def is_round_affordable(self, insertions: int) -> bool:
+        if self.environment_steps is None:
+            return True
+        answered = self.counters.candidates_applied + self.counters.candidates_stale
+        unstored = self.counters.chain_steps_dropped + self.counters.chain_steps_late
+        taken = self.t + answered + unstored + self.reserved()
+        needed = insertions + self.config.recycle_candidates * self.config.recycle_steps
+        return taken + needed <= self.environment_steps
 
     def take_serial(self) -> int:
         self.serials_taken += 1
@@ -161,6 +208,7 @@ class NaiveReplay:
             column.append(-1)
         self.rows.append(arrival.row)
         self.gains.append(math.nan)
+        self.depths.append(0)
         priority = max(self.priorities, default=1.0) if arrival.priority is None else arrival.priority
         self.priorities.append(priority)
         self.put(len(self.rows) - 1, arrival, priority)
@@ -170,6 +218,7 @@ class NaiveReplay:
         self.serials[slot] = arrival.serial
         self.births[slot] = arrival.birth
         self.gains[slot] = math.nan
+        self.depths[slot] = arrival.depth
         self.priorities[slot] = priority
         self.rows[slot] = arrival.row
 
@@ -197,6 +246,8 @@ class NaiveReplay:
         weights /= weights.max()
         places = stratified(masses, self.rng.random(batch_size))
         slots = [line[place] for place in places]
+        self.counters.sampled += batch_size
+        self.counters.sampled_recycled += sum(self.depths[slot] > 0 for slot in slots)
         return [self.identities[slot] for slot in slots], weights[places], [self.rows[slot] for slot in slots]
 
     def update(self, identities: Sequence[int], td_errors: Sequence[float]) -> None:
@@ -208,32 +259,59 @@ class NaiveReplay:
                 self.counters.priorities_stale += 1
 
     def open_round(self, waiting: Arrival) -> int:
-        assert self.method.recycler == "low_priority", f"a new recycler needs its oracle here: {self.method.recycler}"
-        masses = self.replacing_masses()
+        assert self.method.recycler == "rounds", f"a new recycler needs its oracle here: {self.method.recycler}"
+        held = self.choose_candidates()
+        number = self.counters.rounds_opened
+        self.rounds[number] = NaiveRound(
+            [self.identities[slot] for slot in held],
+            [self.rows[slot] for slot in held],
+            [self.depths[slot] for slot in held],
+            waiting,
+        )
+        self.counters.rounds_opened += 1
+        self.counters.candidates_drawn += len(held)
+        return number
+
+    def choose_candidates(self) -> list[int]:
+        """Slots."""
+        match self.config.recycle_choice:
+            case "low":
+                return self.sample_distinct(self.replacing_masses())
+            case "high":
+                return self.sample_distinct(np.array([priority**self.gamma for priority in self.priorities]))
+            case "novel":
+                return self.sample_distinct(np.array([1 / self.visits[row[7]] for row in self.rows]))
+            case "failure":
+                eligible = [slot for slot in range(len(self.rows)) if self.is_before_terminal(self.rows[slot])]
+                if not eligible:
+                    return self.sample_distinct(self.replacing_masses())
+                count = min(self.config.recycle_candidates, len(eligible))
+                return list(self.rng.choice(eligible, count, replace=False, shuffle=False).tolist())
+
+    def is_before_terminal(self, row: Row) -> bool:
+        """Whether the last step of its episode is stored and is at most `recycle_failure_steps` - 1 after it."""
+        ends = [end[9] + end[5] - 1 for end in self.rows if end[4] and end[8] == row[8]]
+        return any(last - row[9] < self.config.recycle_failure_steps for last in ends)
+
+    def sample_distinct(self, masses: Floats) -> list[int]:
         held: list[int] = []
         while len(held) < min(self.config.recycle_candidates, len(self.rows)):
             for slot in stratified(masses, self.rng.random(self.config.recycle_candidates - len(held))):
                 if slot not in held:
                     held.append(slot)
             masses[held] = 0.0
-        number = self.counters.rounds_opened
-        self.rounds[number] = NaiveRound(
-            [self.identities[slot] for slot in held], [self.rows[slot] for slot in held], waiting
-        )
-        self.counters.rounds_opened += 1
-        self.counters.candidates_drawn += len(held)
-        return number
+        return held
 
-    def answer(self, number: int, identities: Sequence[int], rows: Sequence[Row], td_errors: Sequence[float]) -> None:
+    def answer(self, number: int, identities: Sequence[int], chains: Sequence[NaiveChain]) -> None:
+        for identity, chain in zip(identities, chains, strict=True):
+            if number not in self.rounds or identity in self.rounds[number].answers:
+                self.counters.answers_late += 1
+                self.counters.chain_steps_late += len(chain.rows)
+            else:
+                self.rounds[number].answers[identity] = chain
         if number not in self.rounds:
-            self.counters.answers_late += len(identities)
             return
         round_ = self.rounds[number]
-        for identity, row, td_error in zip(identities, rows, td_errors, strict=True):
-            if identity in round_.answers:
-                self.counters.answers_late += 1
-            else:
-                round_.answers[identity] = (row, td_error)
         if set(round_.answers) == set(round_.candidates):
             self.counters.rounds_closed += 1
             self.end_round(number)
@@ -249,17 +327,40 @@ class NaiveReplay:
         self.counters.candidates_lost += len(round_.candidates) - len(answered)
         self.counters.candidates_stale += len(answered) - len(present)
         self.counters.candidates_applied += len(present)
-        if not present:
+        if present:
+            self.end_as_in_the_paper(round_, present)
+        else:
             self.replace(round_.waiting)
-            return
+        for name in answered:
+            self.continue_chain(round_.answers[name], max(1, round_.depths[round_.candidates.index(name)]))
+
+    def continue_chain(self, chain: NaiveChain, depth: int) -> None:
+        """Insert the steps after the first one, until the last t."""
+        self.visit(chain.rows)
+        self.counters.chains += 1
+        self.counters.chain_steps += len(chain.rows)
+        self.counters.chain_reward += chain.reward
+        self.counters.chain_reward_best = max(self.counters.chain_reward_best, chain.reward)
+        for i in range(1, len(chain.rows)):
+            if self.t >= self.total_steps:
+                self.counters.chain_steps_dropped += 1
+                continue
+            self.t += 1
+            own = chain.td_errors[i] + self.config.priority_floor
+            priority = own if self.config.initial_priority == "td_error" else None
+            self.replace(Arrival(chain.rows[i], priority, self.t, self.take_serial(), depth + i))
+            self.counters.chain_steps_stored += 1
+
+    def end_as_in_the_paper(self, round_: NaiveRound, present: list[int]) -> None:
         greatest = max(self.priorities)
-        weakest = min(present, key=lambda name: round_.answers[name][1])
+        weakest = min(present, key=lambda name: round_.answers[name].td_errors[0])
         for name in present:
             if name == weakest:
                 continue
-            row, td_error = round_.answers[name]
+            row, td_error = round_.answers[name].rows[0], round_.answers[name].td_errors[0]
             priority = greatest if self.config.recycle_at_max_priority else td_error + self.config.priority_floor
-            slot, arrival = self.identities.index(name), Arrival(row, None, self.t, self.take_serial())
+            depth = max(1, round_.depths[round_.candidates.index(name)])
+            slot, arrival = self.identities.index(name), Arrival(row, None, self.t, self.take_serial(), depth)
             gain = td_error + self.config.priority_floor - self.priorities[slot]
             self.count_replaced(slot, arrival)
             self.put(slot, arrival, priority)

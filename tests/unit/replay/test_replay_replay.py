@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from dpsr_apex.methods import METHODS
-from dpsr_apex.replay.recyclers import RECYCLERS
+from dpsr_apex.replay.recyclers import CHOICES, RECYCLERS
 from dpsr_apex.replay.removers import REMOVERS
 from dpsr_apex.replay.replay import BadPriority, Replay
 from dpsr_apex.replay.samplers import SAMPLERS
 from dpsr_apex.replay.transitions import Stack
 from dpsr_apex.schedules import Schedule
 from tests.unit.replay.naive import transitions_of
-from tests.unit.replay.twins import CAPACITIES, Twins, image, make_config, make_rows
+from tests.unit.replay.twins import CAPACITIES, Twins, image, make_config, make_rows, single_steps
 
 BAD_TD_ERRORS = (float("nan"), float("inf"), -float("inf"), -1e-9, 1.1e50)
 
@@ -36,6 +36,12 @@ class ReplayMachine(RuleBasedStateMachine):
         replace_candidates=st.integers(1, 9),
         recycle_candidates=st.integers(2, 9),
         recycle_period=st.integers(1, 12),
+        recycle_share=st.sampled_from((0.0, 0.0, 0.1, 0.25, 0.9)),
+        recycle_choice=st.sampled_from(("low", *CHOICES)),
+        recycle_steps=st.sampled_from((1, 1, 2, 5)),
+        recycle_failure_steps=st.integers(1, 8),
+        initial_priority=st.sampled_from(("max", "td_error")),
+        environment_steps=st.none() | st.integers(20, 300),
         at_max=st.booleans(),
         alpha_end=st.sampled_from((0.6, 1.5)),
         gamma_end=st.sampled_from((0.3, 0.9)),
@@ -49,6 +55,12 @@ class ReplayMachine(RuleBasedStateMachine):
         replace_candidates: int,
         recycle_candidates: int,
         recycle_period: int,
+        recycle_share: float,
+        recycle_choice: str,
+        recycle_steps: int,
+        recycle_failure_steps: int,
+        initial_priority: str,
+        environment_steps: int | None,
         at_max: bool,
         alpha_end: float,
         gamma_end: float,
@@ -63,10 +75,15 @@ class ReplayMachine(RuleBasedStateMachine):
             recycle_period,
             Schedule(0.6, alpha_end, 0.5),
             Schedule(0.3, gamma_end),
+            recycle_share=recycle_share,
+            recycle_choice=recycle_choice,
+            recycle_steps=recycle_steps,
+            recycle_failure_steps=recycle_failure_steps,
+            initial_priority=initial_priority,
             recycle_at_max_priority=at_max,
             exponent_tolerance=tolerance,
         )
-        self.twins = Twins(config, total_steps=300, seed=seed)
+        self.twins = Twins(config, total_steps=300, seed=seed, environment_steps=environment_steps)
         self.ended: list[tuple[int, int]] = []  # (round, one of its candidates) that are over
 
     @rule(count=st.integers(0, 30))
@@ -96,7 +113,9 @@ class ReplayMachine(RuleBasedStateMachine):
         candidates = self.twins.naive.rounds[number].candidates
         some = st.lists(st.sampled_from(candidates), min_size=1, max_size=len(candidates) + 2)
         names = data.draw(st.permutations(candidates) if is_whole else some)
-        td_errors = data.draw(st.lists(td_error_values, min_size=len(names), max_size=len(names)))
+        steps = self.twins.fast.config.recycle_steps
+        chains = st.lists(td_error_values, min_size=1, max_size=steps)
+        td_errors = data.draw(st.lists(chains, min_size=len(names), max_size=len(names)))
         self.ended.append((number, candidates[0]))
         self.twins.answer(number, names, td_errors)
 
@@ -144,7 +163,8 @@ def use_at_random(twins: Twins, rng: np.random.Generator, operations: int) -> No
             number, candidates = past[int(rng.integers(max(0, len(past) - 3), len(past)))]
             some = rng.choice(candidates, rng.integers(1, len(candidates) + 1)).tolist()
             names = some if rng.random() < 0.5 else rng.permutation(candidates).tolist()
-            twins.answer(number, names, np.exp(rng.normal(0, 2, len(names))).tolist())
+            lengths = rng.integers(1, twins.fast.config.recycle_steps, len(names), endpoint=True)
+            twins.answer(number, names, [np.exp(rng.normal(0, 2, length)).tolist() for length in lengths])
         elif twins.fast.rounds:
             twins.expire(int(rng.choice(list(twins.fast.rounds))))
 
@@ -247,7 +267,7 @@ def test_an_impossible_answer_is_named_and_changes_nothing(bad: float) -> None:
     with pytest.raises(
         BadPriority, match=f"^recycled transition {name} has the absolute TD error {re.escape(str(bad))}"
     ):
-        replay.answer(0, round_.candidates, transitions_of(make_rows(20, 3)), np.array([1.0, 2.0, bad]))
+        replay.answer(0, single_steps(round_.candidates, transitions_of(make_rows(20, 3)), np.array([1.0, 2.0, bad])))
     assert image(replay) == before
 
 
@@ -264,8 +284,14 @@ def test_a_stranger_in_an_answer_is_named_and_changes_nothing() -> None:
     before = image(replay)
     names = np.array([round_.candidates[0], stranger])
     with pytest.raises(ValueError, match=f"transition {stranger} is not a candidate of round 0"):
-        replay.answer(0, names, transitions_of(make_rows(20, 2)), np.ones(2))
+        replay.answer(0, single_steps(names, transitions_of(make_rows(20, 2)), np.ones(2)))
     assert image(replay) == before
+
+
+def answer_with(replay: Replay, rows: int, td_errors: int) -> None:
+    """Answer all candidates of round 0 with this number of transitions and TD errors."""
+    recycled = transitions_of(make_rows(20, rows))
+    replay.answer(0, single_steps(replay.rounds[0].candidates, recycled, np.ones(td_errors)))
 
 
 @pytest.mark.parametrize(
@@ -273,8 +299,8 @@ def test_a_stranger_in_an_answer_is_named_and_changes_nothing() -> None:
     [
         lambda replay: replay.insert(transitions_of(make_rows(20, 3)), np.ones(2)),
         lambda replay: replay.update_priorities(replay.identities[:3], np.ones(2)),
-        lambda replay: replay.answer(0, replay.rounds[0].candidates, transitions_of(make_rows(20, 3)), np.ones(2)),
-        lambda replay: replay.answer(0, replay.rounds[0].candidates, transitions_of(make_rows(20, 2)), np.ones(3)),
+        lambda replay: answer_with(replay, 3, 2),
+        lambda replay: answer_with(replay, 2, 3),
     ],
 )
 def test_columns_of_different_lengths_are_refused_and_change_nothing(call: Callable[[Replay], Any]) -> None:
@@ -295,7 +321,7 @@ def test_a_state_of_another_depth_is_refused_and_changes_nothing(column: str, st
     with pytest.raises(ValueError, match="the same number of frames, 2"):
         replay.insert(rows)
     with pytest.raises(ValueError, match="the same number of frames, 2"):
-        replay.answer(0, replay.rounds[0].candidates[:3], rows, np.ones(3))
+        replay.answer(0, single_steps(replay.rounds[0].candidates[:3], rows, np.ones(3)))
     assert image(replay) == before
 
 

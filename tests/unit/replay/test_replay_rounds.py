@@ -10,7 +10,7 @@ import pytest
 from dpsr_apex.replay.records import Round
 from dpsr_apex.replay.replay import Replay
 from tests.unit.replay.naive import Row, rows_of, stratified, transitions_of
-from tests.unit.replay.twins import Twins, make_config, make_rows, stored_rows
+from tests.unit.replay.twins import Twins, make_config, make_rows, single_steps, stored_rows
 
 FLOOR = 0.5
 
@@ -59,7 +59,7 @@ def test_a_round_is_algorithm_1_step_by_step(at_max: bool, seed: int) -> None:
     # Steps 2 and 3 happen outside: each candidate's state is entered again, another action is taken, |delta'| is found.
     recycled = make_rows(600, 4)
     td_errors = np.array([3.0, 0.25, 7.0, 20.0])
-    replay.answer(round_.number, round_.candidates, transitions_of(recycled), td_errors)
+    replay.answer(round_.number, single_steps(round_.candidates, transitions_of(recycled), td_errors))
 
     # Steps 4 and 5: three recycled ones take their candidates' slots, the newcomer that of the least |delta'|.
     expected = list(before.values())
@@ -94,7 +94,8 @@ def test_rounds_are_due_at_multiples_of_the_period_once_the_replay_is_full() -> 
 def test_the_newcomers_own_td_error_is_kept_while_it_waits() -> None:
     replay = just_before_a_round()
     round_, newcomer = open_round(replay, td_error=2.0)
-    replay.answer(0, round_.candidates, transitions_of(make_rows(600, 4)), np.array([3.0, 1.0, 7.0, 20.0]))
+    td_errors = np.array([3.0, 1.0, 7.0, 20.0])
+    replay.answer(0, single_steps(round_.candidates, transitions_of(make_rows(600, 4)), td_errors))
     slot = stored_rows(replay).index(newcomer)
     assert replay.priorities[slot] == 2.0 + FLOOR
     assert replay.births[slot] == 10
@@ -103,7 +104,7 @@ def test_the_newcomers_own_td_error_is_kept_while_it_waits() -> None:
 def test_the_first_of_equally_weak_ones_is_replaced() -> None:
     replay = just_before_a_round()
     round_, newcomer = open_round(replay)
-    replay.answer(0, round_.candidates, transitions_of(make_rows(600, 4)), np.zeros(4))
+    replay.answer(0, single_steps(round_.candidates, transitions_of(make_rows(600, 4)), np.zeros(4)))
     assert stored_rows(replay)[round_.candidates[0] % 9] == newcomer
 
 
@@ -112,7 +113,7 @@ def test_an_expired_round_ends_with_what_arrived() -> None:
     round_, newcomer = open_round(replay)
     answered = round_.candidates[[2, 0]]
     recycled = make_rows(600, 2)
-    replay.answer(0, answered, transitions_of(recycled), np.array([5.0, 2.0]))
+    replay.answer(0, single_steps(answered, transitions_of(recycled), np.array([5.0, 2.0])))
     assert replay.rounds
     replay.expire(0)
     assert stored_rows(replay)[answered[0] % 9] == recycled[0]
@@ -140,7 +141,7 @@ def test_a_candidate_replaced_meanwhile_is_dropped_and_counted() -> None:
         replay.insert(transitions_of([next(rows)]))
     open_rounds = len(replay.rounds)
     recycled = make_rows(2000, 4)
-    replay.answer(0, round_.candidates, transitions_of(recycled), np.ones(4))
+    replay.answer(0, single_steps(round_.candidates, transitions_of(recycled), np.ones(4)))
     stored = stored_rows(replay)
     assert newcomer in stored
     assert not any(row in stored for row in recycled)

@@ -50,6 +50,9 @@ def shared_rows(draw: st.DrawFn) -> list[Row]:
         st.booleans(),
         st.integers(0, 255),
         st.sampled_from(pool),
+        st.integers(0, 2**64 - 1),
+        st.integers(0, 2**64 - 1),
+        st.integers(0, 2**32 - 1),
     )
     return draw(st.lists(row, max_size=8))
 
@@ -81,7 +84,7 @@ def test_rows_are_written_where_they_belong_and_the_last_stays() -> None:
     rows = make_rows(0, 3)
     write_rows(store, np.array([4, 1, 4]), transitions_of(rows))
     assert rows_of(read_rows(store, np.array([1, 4]))) == [rows[1], rows[2]]
-    assert rows_of(read_rows(store, np.zeros(1, dtype=np.int64)))[0] == ((), 0, 0.0, (), False, 0, b"")
+    assert rows_of(read_rows(store, np.zeros(1, dtype=np.int64)))[0] == ((), 0, 0.0, (), False, 0, b"", 0, 0, 0)
     assert rows_of(transitions_of(rows).rows(1, 3)) == rows[1:]
 
 
@@ -100,7 +103,10 @@ def test_lists_become_columns_of_their_types_and_what_is_left_out_is_blank() -> 
     assert list(lists) == [column.name for column in COLUMNS]
     whole, part = from_lists(**lists), from_lists(a_tm1=[3, 1], snapshots=[b"x", b"y"])
     assert rows_of(whole) == rows
-    assert rows_of(part) == [((), 3, 0.0, (), False, 0, b"x"), ((), 1, 0.0, (), False, 0, b"y")]
+    assert rows_of(part) == [
+        ((), 3, 0.0, (), False, 0, b"x", 0, 0, 0),
+        ((), 1, 0.0, (), False, 0, b"y", 0, 0, 0),
+    ]
     for transitions in (whole, part, from_lists(s_tm1=[])):
         dtypes = [getattr(transitions, column.name).dtype for column in COLUMNS if not column.dtype.hasobject]
         assert dtypes == [column.dtype for column in COLUMNS if not column.dtype.hasobject]
@@ -168,7 +174,9 @@ class Frame(bytes):
 def insert_walk(replay: Replay, start: int, count: int) -> None:
     """One long episode: s_t of each transition is s_tm1 of the next, so each brings one new frame."""
     frames = [Frame(b"%d" % i) for i in range(start, start + count + 1)]
-    rows: list[Row] = [((frames[i],), 0, 0.0, (frames[i + 1],), False, 1, Frame(b"snapshot")) for i in range(count)]
+    rows: list[Row] = [
+        ((frames[i],), 0, 0.0, (frames[i + 1],), False, 1, Frame(b"snapshot"), 0, 0, 0) for i in range(count)
+    ]
     replay.insert(transitions_of(rows))
 
 

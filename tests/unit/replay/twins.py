@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from dpsr_apex.config import ReplayConfig
-from dpsr_apex.replay.records import SLOT_COLUMNS
+from dpsr_apex.replay.records import SLOT_COLUMNS, Chains, Floats, Integers
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.samplers import Rank
-from dpsr_apex.replay.transitions import read_rows
+from dpsr_apex.replay.transitions import Transitions, read_rows
 from dpsr_apex.schedules import Schedule, constant
-from tests.unit.replay.naive import NaiveReplay, Row, rows_of, transitions_of
+from tests.unit.replay.naive import NaiveChain, NaiveReplay, Row, rows_of, transitions_of
 
 CAPACITIES = (1, 2, 7, 8, 9, 64, 65, 513)  # around the powers of the trees' fanout
 
@@ -44,7 +44,7 @@ def make_config(
 
 
 def make_rows(start: int, count: int) -> list[Row]:
-    """Transitions number `start` and on, all different; s_t of one is s_tm1 of the next."""
+    """Transitions number `start` and on, all different; s_t of one is s_tm1 of the next. Episodes have seven steps."""
     frames = [f"frame {i}".encode() for i in range(start, start + count + 2)]
     return [
         (
@@ -55,6 +55,9 @@ def make_rows(start: int, count: int) -> list[Row]:
             (start + i) % 7 == 0,
             1 + (start + i) % 3,
             f"snapshot {start + i}".encode(),
+            (start + i) % 11,
+            2**60 + (start + i + 6) // 7,
+            (start + i + 6) % 7,
         )
         for i in range(count)
     ]
@@ -79,6 +82,7 @@ def image(replay: Replay) -> dict[str, Any]:
         "exponents": (replay._trees.alpha, replay._trees.gamma),
         "ranking": ranking and (ranking.size, ranking.order[: ranking.size].tobytes(), ranking.alpha),
         "counters": asdict(replay.counters),
+        "recycler": {name: array.tobytes() for name, array in replay._recycler.arrays.items()},
         "rounds": {
             number: (round_.candidates.tolist(), rows_of(round_.stored), sorted(round_.answers))
             for number, round_ in replay.rounds.items()
@@ -87,12 +91,31 @@ def image(replay: Replay) -> dict[str, Any]:
     }
 
 
+def joined(identities: Sequence[int], chains: Sequence[NaiveChain]) -> Chains:
+    """The chains as the replay takes them."""
+    return Chains(
+        np.array(identities, dtype=np.int64),
+        np.array([len(chain.rows) for chain in chains], dtype=np.int64),
+        np.array([chain.reward for chain in chains], dtype=np.float64),
+        transitions_of([row for chain in chains for row in chain.rows]),
+        np.array([td_error for chain in chains for td_error in chain.td_errors], dtype=np.float64),
+    )
+
+
+def single_steps(identities: Integers, transitions: Transitions, td_errors: Floats) -> Chains:
+    """Answer each candidate with one transition."""
+    count = identities.size
+    return Chains(identities, np.ones(count, dtype=np.int64), np.zeros(count), transitions, td_errors)
+
+
 class Twins:
     """Both replays, fed alike; each operation ends with a comparison of everything."""
 
-    def __init__(self, config: ReplayConfig, total_steps: int = 1_000, seed: int = 0) -> None:
-        self.fast = Replay(config, total_steps, np.random.default_rng(seed))
-        self.naive = NaiveReplay(config, total_steps, np.random.default_rng(seed))
+    def __init__(
+        self, config: ReplayConfig, total_steps: int = 1_000, seed: int = 0, environment_steps: int | None = None
+    ) -> None:
+        self.fast = Replay(config, total_steps, np.random.default_rng(seed), environment_steps)
+        self.naive = NaiveReplay(config, total_steps, np.random.default_rng(seed), environment_steps)
         self.rows_made = 0
         self.names: list[int] = []  # every identity seen so far, stored or not
 
@@ -125,11 +148,14 @@ class Twins:
         self.naive.update(identities, td_errors)
         self.compare()
 
-    def answer(self, number: int, identities: Sequence[int], td_errors: Sequence[float]) -> None:
-        rows = self.new_rows(len(identities))
-        names = np.array(identities, dtype=np.int64)
-        self.fast.answer(number, names, transitions_of(rows), np.array(td_errors, dtype=np.float64))
-        self.naive.answer(number, identities, rows, td_errors)
+    def answer(self, number: int, identities: Sequence[int], td_errors: Sequence[Sequence[float] | float]) -> None:
+        """Answer each candidate with a chain: a |TD error| for each step, or one number for a single step."""
+        chains = []
+        for errors in ([one] if isinstance(one, float) else list(one) for one in td_errors):
+            rows = self.new_rows(len(errors))
+            chains.append(NaiveChain(rows, errors, sum(row[2] for row in rows)))
+        self.fast.answer(number, joined(identities, chains))
+        self.naive.answer(number, identities, chains)
         self.compare()
 
     def expire(self, number: int) -> None:
@@ -149,6 +175,7 @@ class Twins:
         assert rows_of(fast.read(fast.identities)) == naive.rows
         assert asdict(fast.counters) == pytest.approx(asdict(naive.counters), rel=1e-12)  # sums, in any order
         np.testing.assert_array_equal(fast.gains, np.array(naive.gains, dtype=np.float32))
+        assert fast.depths.tolist() == naive.depths
         assert fast._rng.bit_generator.state == naive.rng.bit_generator.state
         assert list(fast.rounds) == list(naive.rounds)
         for number, round_ in fast.rounds.items():
@@ -156,5 +183,9 @@ class Twins:
             assert round_.candidates.tolist() == expected.candidates
             assert rows_of(round_.stored) == expected.stored
             assert rows_of(round_.waiting.transitions) == [expected.waiting.row]
-            answers = {name: (rows_of(row)[0], td_error) for name, (row, td_error) in round_.answers.items()}
+            assert round_.depths.tolist() == expected.depths
+            answers = {
+                name: NaiveChain(rows_of(rows), td_errors.tolist(), reward)
+                for name, (rows, td_errors, reward) in round_.answers.items()
+            }
             assert answers == expected.answers

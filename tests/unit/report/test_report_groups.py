@@ -6,15 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpsr_apex.files import read_rows
 from dpsr_apex.methods import METHODS
 from dpsr_apex.report.comparison import compare_across, compare_within, conclusions
 from dpsr_apex.report.curves import align, evaluation_curve, gain_points
 from dpsr_apex.report.groups import Environment, differing_keys, group_runs, show_setting
 from dpsr_apex.report.records import RunRecord, read_run
 from dpsr_apex.report.style import styles_of
-from dpsr_apex.report.tables import differences_table, paper_table
+from dpsr_apex.report.tables import chains_table, differences_table, paper_table
 from dpsr_apex.schedules import Schedule, constant
-from tests.unit.report.made_runs import make_run
+from tests.unit.report.made_runs import make_run, write_rows
 
 
 def rng() -> np.random.Generator:
@@ -53,7 +54,7 @@ def test_a_setting_that_differs_within_a_method_is_in_its_labels_alone(tmp_path:
     make_run(tmp_path / "c", method="per")
     (environment,) = environments_of(tmp_path)
     labels = [group.label for group in environment.groups]
-    assert labels == ["dpsr · γ 0.1, hidden 32 × 32", "dpsr · γ 0.6, hidden 64 × 64", "per"]
+    assert labels == ["dpsr · γ 0.1, hidden 32 × 32", "dpsr · γ 0.6, hidden 128 × 128", "per"]
     keys = ["replay.method", "replay.replacing_exponent", "learner.hidden"]
     assert differing_keys(environment.groups) == keys
     table = differences_table([environment])
@@ -188,3 +189,19 @@ def test_the_recycling_gain_is_computed_between_rows(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     ((group,),) = [environment.groups for environment in environments_of(tmp_path)]
     assert gain_points(group)[1] == pytest.approx(0.05)
+
+
+def test_the_table_of_chains_sums_over_seeds_and_is_absent_without_chains(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        path = make_run(tmp_path / f"deep{seed}", "replay.recycle_steps=5", seed=seed)
+        rows = read_rows(path / "metrics.jsonl")
+        rows[-1] |= {"chains": 100, "chain_steps": 250, "chain_steps_stored": 150, "chain_reward": -50.0}
+        rows[-1] |= {"sampled": 4_000, "sampled_recycled": 1_000, "environment_steps": 12_500}
+        write_rows(path / "metrics.jsonl", [*rows[:-1], rows[-1] | {"depth_mean": 2.0 + seed, "depth_max": 7 - seed}])
+    (deep,) = environments_of(tmp_path)
+    table = chains_table(deep)
+    assert table is not None
+    assert [row[1:] for row in table.rows] == [["200", "2.5", "-0.5", "2.0%", "25.0%", "2.5", "7"]]
+    make_run(tmp_path / "other" / "run")
+    (other,) = environments_of(tmp_path / "other")
+    assert chains_table(other) is None

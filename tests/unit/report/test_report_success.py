@@ -23,7 +23,9 @@ def test_the_interval_of_a_share_matches_scipys_wilson_interval(count: int, whol
     assert share_of(count, whole) == pytest.approx((count / whole, expected.low, expected.high))
 
 
-def corridor(folder: Path, depth: int, method: str, seed: int, *, best: float | None, final: float) -> None:
+def corridor(
+    folder: Path, depth: int, method: str, seed: int, *, best: float | None, final: float, **figures: float
+) -> None:
     run = make_run(
         folder / f"{method}-{depth}-{seed}",
         "env.name=Corridor",
@@ -33,7 +35,7 @@ def corridor(folder: Path, depth: int, method: str, seed: int, *, best: float | 
         level=final,
     )
     *rows, last = (run / "metrics.jsonl").read_text().splitlines()
-    rows.append(json.dumps(json.loads(last) | {"return_best": best}))
+    rows.append(json.dumps(json.loads(last) | {"return_best": best} | figures))
     (run / "metrics.jsonl").write_text("\n".join(rows) + "\n")
 
 
@@ -75,6 +77,14 @@ def test_a_best_return_of_zero_counts(tmp_path: Path, best: float | None, found:
     assert isinstance(record, RunRecord)
     (outcome,) = outcomes_of(0.0, group_runs([record]))
     assert outcome.found.value == found
+
+
+def test_a_solution_found_in_a_chain_of_recycled_steps_counts(tmp_path: Path) -> None:
+    corridor(tmp_path, 20, "dpsr", 0, best=480.0, final=100.0, chains=4, chain_reward_best=996.0)
+    record = read_run(tmp_path / "dpsr-20-0")
+    assert isinstance(record, RunRecord)
+    (outcome,) = outcomes_of(501.0, group_runs([record]))
+    assert (outcome.found.value, outcome.kept.value) == (1.0, 0.0)
 
 
 def test_the_success_score_must_be_unique(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dpsr_apex.config import ActorConfig, Config, EnvConfig, ReplayConfig, RunCo
 from dpsr_apex.envs.compression import DamagedSnapshot, FrameCodec
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.replay.transitions import Stack, Transitions
+from dpsr_apex.replay.transitions import Stack, from_lists
 from dpsr_apex.roles.actor import Actor, Collected, Episode
 from dpsr_apex.schedules import Schedule, constant
 from dpsr_apex.state import State
@@ -157,7 +157,8 @@ def test_a_transition_is_what_happened_with_the_snapshot_of_its_start() -> None:
     actor = build(Fixed(wanted=1))
     place = int(actor.envs[0].frames[0, 0])
     codec = actor.envs[0].codec
-    for number, (s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot) in enumerate(flat(steps(actor, 6))):
+    for number, (s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot, *labels) in enumerate(flat(steps(actor, 6))):
+        assert labels == [0, 0, 0]  # nobody reads them with the paper's choice of candidates
         assert codec.decompress_stack(s_tm1).tolist() == [[place, number]]
         assert codec.decompress_stack(s_t).tolist() == [[place + 2, number + 1]]
         assert snapshot == f"{place},{number}".encode()
@@ -200,7 +201,7 @@ def request(actor: Actor, stored: Sequence[int], places: Sequence[tuple[int, int
     """Ask to enter `places` again (place 10 i after i % 5 steps), where `stored[i]` was done."""
     compress = actor.envs[0].codec.compress
     places = places or [(10 * i, i % 5) for i in range(len(stored))]
-    starts = Transitions(
+    starts = from_lists(
         s_tm1=[(compress(np.array(place, np.float32)),) for place in places],
         a_tm1=np.array(stored),
         r_t=np.zeros(len(stored), np.float32),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpsr_apex.replay.records import Counters
-from dpsr_apex.replay.transitions import Stack, Transitions
+from dpsr_apex.replay.transitions import COLUMNS, Stack, Transitions
 from dpsr_apex.wire import messages, statistics
 from dpsr_apex.wire.messages import Message
 from tests.unit.replay.naive import Row, rows_of, transitions_of
@@ -21,7 +21,10 @@ def walk(count: int, stack: int = 4) -> Transitions:
     frames = [b"frame %d" % i for i in range(count + stack)]
     stacks: list[Stack] = [tuple(frames[i : i + stack]) for i in range(count + 1)]
     rows: list[Row] = [
-        (stacks[i], i % 6, 0.5 * i, stacks[i + 1], i % 7 == 6, 1 + i % 3, b"snapshot %d" % i * (i % 2))
+        (
+            *(stacks[i], i % 6, 0.5 * i, stacks[i + 1], i % 7 == 6, 1 + i % 3, b"snapshot %d" % i * (i % 2)),
+            *(2**64 - 1 - i, 2**63 + i // 7, i % 7),
+        )
         for i in range(count)
     ]
     return transitions_of(rows)
@@ -67,7 +70,10 @@ NO_STATS = STATS._replace(actors=[], learner=None, waiting=[], notes=[], row={})
 
 EXAMPLES: list[Message] = [
     messages.Recycle(3, 2**63 - 1, np.array([5, 7]), walk(2)),
-    messages.Recycled(3, 8, np.arange(4), walk(4), np.array([0.0, 1.5, 2.0, 1e300]), np.array([9])),
+    messages.Recycled(
+        *(3, 8, np.arange(3), np.array([1, 2, 1]), np.array([0.5, -3.0, 1e300])),
+        *(walk(4), np.array([0.0, 1.5, 2.0, 1e300]), np.array([9])),
+    ),
     messages.SampleRequest(),
     messages.Batch(0, 1_000, np.array([2**62, -1, 0]), np.array([1.0, 0.5, 0.25], dtype=np.float32), walk(3)),
     messages.Priorities(1, np.arange(1_000), np.linspace(0, 1, 1_000)),
@@ -106,7 +112,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tolist()
     if isinstance(value, Transitions):
-        columns = [plain(column) for column in (value.a_tm1, value.r_t, value.terminal, value.n_steps)]
+        columns = [plain(getattr(value, column.name)) for column in COLUMNS if not column.dtype.hasobject]
         return rows_of(value), columns, sharing(value)
     return type(value), value
 

@@ -106,6 +106,9 @@ def rows(draw: st.DrawFn) -> list[Row]:
         st.booleans(),
         st.integers(1, 255),
         st.sampled_from(pool),
+        st.integers(0, 2**64 - 1),
+        st.integers(0, 2**64 - 1),
+        st.integers(0, 2**32 - 1),
     )
     return draw(st.lists(row, max_size=8))
 
@@ -271,10 +274,11 @@ def test_a_number_in_an_array_that_is_none_is_named_by_field_and_row(bad: float)
 
     transitions = walk(5)
     transitions.r_t[4] = bad
-    none, games = np.zeros(0, dtype=np.int64), np.ones(3, dtype=np.int64)
+    none, ends, games = np.zeros(0, dtype=np.int64), np.arange(2), np.ones(3, dtype=np.int64)
     messages: list[tuple[Message, str]] = [
         (Priorities(0, np.arange(5), spoilt(5, 3)), "td_errors[3]"),
-        (Recycled(0, 0, np.arange(5), walk(5), spoilt(5, 1), none), "td_errors[1]"),
+        (Recycled(0, 0, ends, np.array([2, 3]), np.zeros(2), walk(5), spoilt(5, 1), none), "td_errors[1]"),
+        (Recycled(0, 0, ends, np.array([2, 3]), spoilt(2, 1), walk(5), np.zeros(5), none), "rewards[1]"),
         (Batch(0, 0, np.arange(5), spoilt(5, 0, np.float32), walk(5)), "weights[0]"),
         (Chunk(0, walk(5), spoilt(5, 2), np.zeros(0), none, 0.0), "td_errors[2]"),
         (Chunk(0, walk(5), None, spoilt(3, 2), games, 0.0), "scores[2]"),
@@ -301,6 +305,8 @@ def with_one_more(message: Message, name: str) -> Message:
         (EXAMPLES[0], "identities", False),
         (EXAMPLES[0], "starts", False),
         (EXAMPLES[1], "identities", False),
+        (EXAMPLES[1], "lengths", False),
+        (EXAMPLES[1], "rewards", False),
         (EXAMPLES[1], "transitions", False),
         (EXAMPLES[1], "td_errors", False),
         (EXAMPLES[1], "failed", True),
@@ -328,7 +334,10 @@ def test_columns_have_the_same_number_of_rows(example: Message, name: str, agree
 # Transitions that do not fit together.
 
 
-COLUMNS = ("a_tm1", "r_t", "references", "piece_sizes", "terminal", "n_steps", "stack_sizes")  # in their order
+COLUMNS = (  # in their order
+    *("a_tm1", "state_keys", "episodes", "r_t", "episode_steps", "references", "piece_sizes"),
+    *("terminal", "n_steps", "stack_sizes"),
+)
 
 
 def chunk_of(**changes: Any) -> list[bytes]:
@@ -378,7 +387,7 @@ def test_a_chunk_made_by_hand_is_sound() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"a_tm1": longer}, "the columns end within transitions.stack_sizes"),
+        ({"a_tm1": longer}, "the columns end within transitions"),
         ({"a_tm1": longer, "rows": 3}, SHIFTED),
         ({"r_t": shorter}, "the columns end within transitions.stack_sizes"),
         ({"terminal": longer}, SHIFTED),
@@ -484,6 +493,7 @@ def test_memory_stays_in_proportion_to_the_message() -> None:
         "r_t": [0] * many,
         "terminal": [0] * many,
         "n_steps": [1] * many,
+        **dict.fromkeys(("state_keys", "episodes", "episode_steps"), [0] * many),
         "stack_sizes": [0] * (2 * many) + [1] * many,
         "references": np.arange(many),
         "piece_sizes": [2] * many,
