@@ -48,6 +48,7 @@ docs: $(READY) ## Write the generated pages, such as docs/configuration.md
 	$(BIN)/python -m docs.configuration
 	$(BIN)/python -m docs.methods
 	$(BIN)/python -m docs.metrics
+	$(BIN)/python -m docs.paper
 
 clean: ## Remove .venv and all caches; runs/ is kept
 	rm -rf .venv $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
