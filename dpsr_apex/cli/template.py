@@ -2,7 +2,8 @@
 
 Standard input is a socket to the supervisor. A request is a command line and three file descriptors: the process's
 standard input, its output, and a pipe for the answer, its process id. The answer is complete when that pipe is closed,
-which is after the supervisor has become the parent of the process. The template ends with the supervisor.
+which is after the supervisor has become the parent of the process, and after the process has its own session and
+command line. The template ends with the supervisor.
 
 No thread may be running at a fork: what is loaded here starts none, and is not used here.
 """
@@ -61,13 +62,13 @@ def forked() -> list[str] | None:
 def take_over(arguments: list[str], descriptors: Sequence[int]) -> list[str]:
     """Make this forked process look like one that was started with these arguments; return them."""
     os.setsid()
+    sys.argv = [cli.__file__, *arguments]
+    show_command([sys.executable, "-m", cli.__name__, *arguments])
     stdin, output, _ = descriptors
     for source, target in ((stdin, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
     for descriptor in descriptors:
         os.close(descriptor)
-    sys.argv = [cli.__file__, *arguments]
-    show_command([sys.executable, "-m", cli.__name__, *arguments])
     return arguments
 
 
