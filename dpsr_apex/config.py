@@ -156,7 +156,7 @@ class EvaluationConfig:
     epsilon: Annotated[float, Range(0, 1)] = 0.001  # share of random actions
     max_steps: Annotated[int, Range(1)] = 27_000  # environment steps: maximum length of an episode
     random_episodes: Annotated[int, Range(0)] = 0  # episodes: of a random policy, once, to compare with; 0 = none
-    video: bool = False  # record an episode of the trained agent as video.mp4 when the run is finished
+    video: bool = False  # record up to 600 steps of the trained agent as video.mp4 when the run is finished
 
 
 @dataclass(frozen=True)

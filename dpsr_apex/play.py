@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from dpsr_apex.roles.evaluator import Evaluation, evaluate
 
 Show = Callable[[NDArray[np.uint8]], None]
 
+VIDEO_STEPS = 600  # agent steps: 40 seconds of an Atari game
+
 
 def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
     """Play `episodes` episodes, print the scores, and record a video if a path is given; return the exit code."""
@@ -37,11 +40,13 @@ def evaluate_run(path: Path, episodes: int, video: Path | None) -> int:
 
 
 def record_video(path: Path) -> None:
-    """Record the first episode of a run's last evaluation; if that is impossible, print why."""
+    """Record the beginning of a run's last evaluation; if that is impossible, print why."""
     run = RunDirectory.open(path)
+    config = load_config(run.config)
+    steps = min(config.evaluation.max_steps, VIDEO_STEPS)
     console = make_console()
     try:
-        _play(path, load_config(run.config), 1, run.video, console)
+        _play(path, replace(config, evaluation=replace(config.evaluation, max_steps=steps)), 1, run.video, console)
     except (VideoError, OSError) as error:
         console.print(f"No video: {error}", soft_wrap=True)
     else:
