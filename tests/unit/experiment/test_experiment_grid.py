@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,9 @@ def test_the_papers_experiments_are_shipped(shipped: dict[str, Experiment]) -> N
         "motivating_example": 3 * 5 * 10,
         "table1": 24 * 3,
         "table4": 24 * (2 + 5),
+        "verdict_atari": 5 * 3 * 3,
+        "verdict_exploration": 3 * 3 * 10,
+        "verdict_minatar": 5 * 5 * 10,
     }
 
 
@@ -115,3 +119,61 @@ def test_table_1_is_a_million_steps_with_the_papers_settings(shipped: dict[str, 
     assert differing == {"run.threads", "system.actors"}
     assert {plan["env.name"] for plan in plans.values()} >= {"AirRaid", "Zaxxon"}
     assert {plan["run.total_steps"] for plan in plans.values()} == {1_000_000}
+
+
+VERDICT = ("verdict_minatar", "verdict_exploration", "verdict_atari")
+RECYCLING = {
+    "replay.recycle_candidates",
+    "replay.recycle_period",
+    "replay.recycle_share",
+    "replay.recycle_steps",
+    "replay.recycle_choice",
+    "replay.recycle_exploration",
+}
+
+
+def by_environment(experiment: Experiment) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the settings of every method of the first seed, by environment, then by name of the run."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    seed = experiment.plans[0].config.run.seed
+    for plan in experiment.plans:
+        if plan.config.run.seed == seed:
+            found.setdefault(plan.config.env.name, {})[plan.name] = settings(plan.config)
+    return found
+
+
+@pytest.mark.parametrize("name", VERDICT)
+def test_the_methods_of_the_verdict_differ_in_nothing_but_what_they_are_about(
+    name: str, shipped: dict[str, Experiment]
+) -> None:
+    for runs in by_environment(shipped[name]).values():
+        (deep,) = (values for run, values in runs.items() if "-deep-" in run)
+        assert len(runs) == (5 if name == "verdict_minatar" else 3)
+        assert {values["run.environment_steps"] for values in runs.values()} == {deep["run.total_steps"]}
+        for values in runs.values():
+            assert {key for key in deep if values[key] != deep[key]} <= {"replay.method"} | RECYCLING
+
+
+@pytest.mark.parametrize("name", VERDICT)
+def test_a_deep_variant_is_the_same_in_every_environment_so_that_a_report_pools_them(
+    name: str, shipped: dict[str, Experiment]
+) -> None:
+    keys = sorted(RECYCLING)
+    for variant in ("-one_step-", "-deep-"):
+        all_runs = [item for runs in by_environment(shipped[name]).values() for item in runs.items()]
+        assert len({tuple(str(values[key]) for key in keys) for run, values in all_runs if variant in run}) == 1
+
+
+def test_all_parts_of_the_verdict_have_the_same_deep_variant(shipped: dict[str, Experiment]) -> None:
+    plans = [plan for name in VERDICT for plan in shipped[name].plans if "-deep-" in plan.name]
+    assert len({str([settings(plan.config)[key] for key in sorted(RECYCLING)]) for plan in plans}) == 1
+    assert all(plan.config.replay.recycle_steps > 1 for plan in plans)
+
+
+@pytest.mark.parametrize("name", VERDICT)
+def test_every_seed_of_the_verdict_is_complete_before_the_next_one_starts(
+    name: str, shipped: dict[str, Experiment]
+) -> None:
+    seeds = [plan.config.run.seed for plan in shipped[name].plans]
+    assert seeds == sorted(seeds)
+    assert len({seeds.count(seed) for seed in seeds}) == 1
