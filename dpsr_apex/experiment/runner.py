@@ -1,7 +1,8 @@
 """Execute the runs of an experiment, a given number at a time, and show their progress.
 
-Each run is a separate process, which saves and ends when this one does. No state that a run needs to continue is kept
-here: an experiment may be killed at any time, and continues when it is started again.
+Each run is a separate process, which saves and ends when this one does. It is forked from a template, so that a short
+run does not spend its time on loading torch. No state that a run needs to continue is kept here: an experiment may be
+killed at any time, and continues when it is started again.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from dpsr_apex.files import BadLine, read_rows
 from dpsr_apex.formatting import counted, number
 from dpsr_apex.protocol.restarts import Exit, RestartPolicy
 from dpsr_apex.record.run_directory import RunDirectory
-from dpsr_apex.supervise.managed import LocalProcess, Task
+from dpsr_apex.supervise.managed import LocalProcess, Starter, Task
+from dpsr_apex.supervise.template import Template
 
 
 class RunProcess:
     """The process of one run, restarted when it fails."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, start: Starter) -> None:
         self.task = task
+        self._starter = start
         self._restarts = RestartPolicy("run", time.monotonic())
         self._is_stopped = False
         self._process: LocalProcess | None = None
@@ -72,7 +75,7 @@ class RunProcess:
 
     def _start(self) -> None:
         self._restarts.started()
-        self._process = LocalProcess(self.task)
+        self._process = LocalProcess(self.task, self._starter)
 
 
 class Runner:
@@ -85,10 +88,13 @@ class Runner:
         self._view = view
         self._waiting = deque(plan for plan in experiment.plans if folder.state(plan) != "finished")
         self._running: dict[str, tuple[Plan, RunProcess]] = {}
+        self._template = Template()
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Start runs until all have ended, or until `stopped`, after which the running ones save and end."""
         try:
+            if self._waiting:
+                self._template.load()
             while (self._waiting or self._running) and not stopped():
                 while self._waiting and len(self._running) < self._at_once:
                     self._start(self._waiting.popleft())
@@ -97,11 +103,12 @@ class Runner:
                     self._poll(plan, process)
         finally:
             self._end_all()
+            self._template.close()
 
     def _start(self, plan: Plan) -> None:
         folder = self._folder
         command = ["train", str(folder.config(plan)), "--run-dir", str(folder.run(plan).path), "--resume"]
-        process = RunProcess(Task(plan.name, "run", command, folder.logs / f"{plan.name}.log"))
+        process = RunProcess(Task(plan.name, "run", command, folder.logs / f"{plan.name}.log"), self._template.start)
         self._running[plan.name] = (plan, process)
         self._view.began(plan, folder.clock(plan))
 

@@ -20,7 +20,6 @@ from dpsr_apex.replay.trees import Floats, Slots
 
 NEVER: Final = int(np.iinfo(np.int64).max)  # insertions before a round: more than any run has
 MILLION: Final = 1_000_000
-NOVELTY_EXPONENT: Final = 1.0  # a state's weight is 1 / visits ** NOVELTY_EXPONENT
 VISIT_COUNTS: Final = 2**18  # size of the table of visits; keys that fall on the same entry are counted together
 
 
@@ -143,7 +142,11 @@ class HighPriority(LowPriority):
 
 
 class Novel(LowPriority):
-    """Candidates are sampled by 1 / visits of their state; re-entering a state is a visit, too."""
+    """States are sampled by 1 / visits, whichever of their transitions is stored; re-entering a state is a visit, too.
+
+    The transitions of a state share its weight. Otherwise a state with n visits that are all stored would have the
+    weight n / n, and every state would be as likely as a new one.
+    """
 
     def __init__(self, config: ReplayConfig, index: SlotIndex, store: Store) -> None:
         super().__init__(config, index, store)
@@ -152,8 +155,10 @@ class Novel(LowPriority):
 
     def candidates(self, rng: np.random.Generator) -> Slots:
         """Sample until C_r different slots are found, or all slots."""
-        visits = self._visits[self._store["state_keys"] % VISIT_COUNTS]
-        return sample_distinct(visits**-NOVELTY_EXPONENT, self._config.recycle_candidates, rng)
+        entries = (self._store["state_keys"] % VISIT_COUNTS).astype(np.int64)
+        stored = np.bincount(entries, minlength=VISIT_COUNTS)
+        weights = 1.0 / (self._visits[entries] * stored[entries])
+        return sample_distinct(weights, self._config.recycle_candidates, rng)
 
     def observe(self, transitions: Transitions) -> None:
         """Count a visit of each state that a transition started from."""

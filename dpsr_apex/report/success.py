@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from dpsr_apex.formatting import interval, probability
-from dpsr_apex.methods import METHODS
 from dpsr_apex.report.chapters import Chapter, Section
 from dpsr_apex.report.groups import Environment, Group
 from dpsr_apex.report.pictures import Picture, drawing, legend_below, tidy
 from dpsr_apex.report.records import RunRecord
 from dpsr_apex.report.statistics import Estimate, share_of
+from dpsr_apex.report.style import styles_of
 from dpsr_apex.report.tables import Table
 
 _OFFSET = 0.012  # of the axis, between methods, so that their intervals do not overlap
@@ -148,7 +148,8 @@ def _draw(argument: str, outcomes: Sequence[Outcome]) -> Picture:
 
 def _draw_shares(axes: Axes, outcomes: Sequence[Outcome], share: Callable[[Outcome], Estimate]) -> None:
     tidy(axes)
-    labels = list(dict.fromkeys(one.group.label for one in outcomes))
+    groups = {one.group.label: one.group for one in outcomes}
+    labels, styles = list(groups), styles_of(list(groups.values()))
     span = max(one.difficulty or 0.0 for one in outcomes)
     for number, label in enumerate(labels):
         group_outcomes = [one for one in outcomes if one.group.label == label]
@@ -157,9 +158,9 @@ def _draw_shares(axes: Axes, outcomes: Sequence[Outcome], share: Callable[[Outco
         y = [estimate.value for _, estimate in points]
         below = [max(estimate.value - estimate.low, 0.0) for _, estimate in points]  # rounding may give -1e-17
         above = [max(estimate.high - estimate.value, 0.0) for _, estimate in points]
-        method = METHODS[group_outcomes[0].group.method]
+        style = styles[label]
         axes.errorbar(
-            x, y, yerr=[below, above], color=method.colour, marker=method.marker, markersize=4, linewidth=1.6,
-            elinewidth=0.8, label=label,
+            x, y, yerr=[below, above], color=style.colour, marker=style.marker, linestyle=style.line, markersize=4,
+            linewidth=1.6, elinewidth=0.8, label=label,
         )  # fmt: skip
     axes.set_xticks(sorted({one.difficulty or 0.0 for one in outcomes}))

@@ -66,6 +66,10 @@ class Child(Protocol):
         """Return the exit code; raise TimeoutExpired if it has not ended after `timeout` seconds."""
 
 
+Starter = Callable[[Sequence[str], IO[bytes]], Child]
+"""Starts `dpsr-apex` with these arguments; the file receives what it prints."""
+
+
 def start_plainly(arguments: Sequence[str], output: IO[bytes]) -> Child:
     """Start `dpsr-apex` with these arguments; `output` receives what it prints."""
     return subprocess.Popen(
@@ -82,7 +86,7 @@ class LocalProcess:
 
     is_placed = True
 
-    def __init__(self, task: Task, start: Callable[[Sequence[str], IO[bytes]], Child] = start_plainly) -> None:
+    def __init__(self, task: Task, start: Starter = start_plainly) -> None:
         self._task = task
         self._started_at = time.monotonic()
         self._exit: Exit | None = None

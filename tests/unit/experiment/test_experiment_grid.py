@@ -101,6 +101,7 @@ def test_the_papers_experiments_are_shipped(shipped: dict[str, Experiment]) -> N
         "ablation": 5 * 4 * 10,
         "breakout_100k": 3,
         "cartpole": 5 * 10,
+        "corridor": 5 * 6 * 20,
         "minatar": 2 * 3 * 5,
         "modern": 2 * 2 * 3 + 2,
         "motivating_example": 3 * 5 * 10,

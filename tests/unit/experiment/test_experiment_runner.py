@@ -12,7 +12,7 @@ from dpsr_apex.experiment import runner
 from dpsr_apex.experiment.runner import RunProcess, last_evaluation
 from dpsr_apex.protocol.restarts import REFUSED, Exit
 from dpsr_apex.record.run_directory import RunDirectory
-from dpsr_apex.supervise.managed import Task
+from dpsr_apex.supervise.managed import Starter, Task, start_plainly
 
 TASK = Task("run-0", "run", ["train"], Path("log"))
 
@@ -22,8 +22,9 @@ class PaperProcess:
 
     started: list[PaperProcess]
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, start: Starter) -> None:
         assert task is TASK
+        assert start is start_plainly
         self.exit: Exit | None = None
         self.started.append(self)
 
@@ -46,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[PaperProcess]:
 
 
 def test_a_run_that_fails_is_tried_once_more(started: list[PaperProcess]) -> None:
-    process = RunProcess(TASK)
+    process = RunProcess(TASK, start_plainly)
     for number in (1, 2):
         assert process.poll() is None
         assert len(started) == number
@@ -60,7 +61,7 @@ def test_a_run_that_fails_is_tried_once_more(started: list[PaperProcess]) -> Non
 
 @pytest.mark.parametrize("code", [0, REFUSED])
 def test_a_run_that_is_done_or_was_refused_is_not_started_again(started: list[PaperProcess], code: int) -> None:
-    process = RunProcess(TASK)
+    process = RunProcess(TASK, start_plainly)
     started[0].exit = Exit(code, "ended", 1.0)
     assert process.poll() == (started[0].exit if code else None)
     assert process.has_ended
@@ -69,7 +70,7 @@ def test_a_run_that_is_done_or_was_refused_is_not_started_again(started: list[Pa
 
 
 def test_a_run_that_is_stopped_is_not_started_again(started: list[PaperProcess]) -> None:
-    process = RunProcess(TASK)
+    process = RunProcess(TASK, start_plainly)
     process.terminate()
     for _ in range(3):
         process.poll()

@@ -280,7 +280,8 @@ class NaiveReplay:
             case "high":
                 return self.sample_distinct(np.array([priority**self.gamma for priority in self.priorities]))
             case "novel":
-                return self.sample_distinct(np.array([1 / self.visits[row[7]] for row in self.rows]))
+                keys = [row[7] for row in self.rows]
+                return self.sample_distinct(np.array([1 / (self.visits[key] * keys.count(key)) for key in keys]))
             case "failure":
                 eligible = [slot for slot in range(len(self.rows)) if self.is_before_terminal(self.rows[slot])]
                 if not eligible:

@@ -297,13 +297,13 @@ def test_high_choice_follows_the_priorities() -> None:
     assert (((counts - expected) ** 2 / expected).sum()) < 26.1  # chi-square, 8 degrees of freedom, p = 0.001
 
 
-def test_novel_choice_follows_the_inverse_of_the_visits() -> None:
+def test_novel_choice_samples_states_by_the_inverse_of_their_visits() -> None:
     config = make_config(capacity=8, recycle_candidates=1, recycle_choice="novel")
     replay = Replay(config, 1_000, np.random.default_rng(1))
     rows = [(*row[:7], key, *row[8:]) for row, key in zip(make_rows(0, 8), (1, 1, 1, 1, 2, 2, 3, 4), strict=True)]
     replay.insert(transitions_of(rows))
     counts = chosen(replay, 4_000)
-    expected = np.array([1, 1, 1, 1, 2, 2, 4, 4]) / 16 * 4_000
+    expected = np.array([1, 1, 1, 1, 4, 4, 16, 16]) / 44 * 4_000  # of states: 4, 8, 16, 16
     assert (((counts - expected) ** 2 / expected).sum()) < 24.3  # chi-square, 7 degrees of freedom, p = 0.001
 
 
