@@ -102,6 +102,7 @@ def test_the_papers_experiments_are_shipped(shipped: dict[str, Experiment]) -> N
         "breakout_100k": 3,
         "cartpole": 5 * 10,
         "corridor": 5 * 6 * 20,
+        "distributed": 2 * 10,
         "minatar": 2 * 3 * 5,
         "modern": 2 * 2 * 3 + 2,
         "motivating_example": 3 * 5 * 10,
