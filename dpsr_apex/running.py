@@ -35,6 +35,7 @@ from dpsr_apex.record.ending import Ending, remove_ending, write_ending
 from dpsr_apex.record.evaluations import score_line
 from dpsr_apex.record.lock import serving_alone, wait_until_free
 from dpsr_apex.record.metrics import truncate_after
+from dpsr_apex.record.progress import goal_of
 from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
 from dpsr_apex.roles.build import build_agent, build_env, one_thread
 from dpsr_apex.supervise.engines import Engine
@@ -158,7 +159,7 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engin
     with (
         run.log_to(name) as log,
         Interrupt() as interrupt,
-        LiveView(config.run.total_steps, title=title_of(config, run.path)) as view,
+        LiveView(goal_of(config.run), title=title_of(config, run.path)) as view,
     ):
         action, t = ("Continuing", checkpoint.t) if checkpoint else ("Starting", 0)
         text = f"{action} in {run.path} at t = {t:,}"

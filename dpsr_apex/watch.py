@@ -19,7 +19,7 @@ from dpsr_apex.processes.discovery import FileRegistry, follow_head
 from dpsr_apex.processes.statistics import NewNotes, StatsPoller
 from dpsr_apex.record.checkpoint import clock_of, list_checkpoints
 from dpsr_apex.record.lock import is_served
-from dpsr_apex.record.progress import is_trained
+from dpsr_apex.record.progress import goal_of, is_trained
 from dpsr_apex.record.run_directory import RunDirectory, title_of
 from dpsr_apex.wire.messages import Stats
 
@@ -30,7 +30,7 @@ def watch_run(path: Path) -> int:
     config = load_config(run.config)
     # A shell makes its background jobs, and the processes that they start, ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    view = LiveView(config.run.total_steps, title=title_of(config, run.path))
+    view = LiveView(goal_of(config.run), title=title_of(config, run.path))
     try:
         with view:
             watcher = Watcher(run, view, has_head=config.system.actors != 0)

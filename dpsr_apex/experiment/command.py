@@ -50,16 +50,16 @@ def run_experiment(source: str, path: Path | None, at_once: int | None, dry_run:
 
 
 def _size(experiment: Experiment) -> str:
-    return f"{counted(len(experiment.plans), 'run')}, {experiment.total_steps:,} transitions"
+    return f"{counted(len(experiment.plans), 'run')}, {experiment.total_steps:,} steps"
 
 
 def _show(experiment: Experiment, folder: Folder, console: Console) -> None:
     """Print the runs and their progress."""
-    table = Table("run", "transitions", "state", title=experiment.description or None, title_justify="left")
+    table = Table("run", "steps", "state", title=experiment.description or None, title_justify="left")
     for plan in experiment.plans:
         state = folder.state(plan)
-        far = f" at t = {folder.clock(plan):,}" if state == "unfinished" else ""
-        table.add_row(plan.name, f"{plan.config.run.total_steps:,}", state + far)
+        far = f" at {folder.steps_done(plan):,}" if state == "unfinished" else ""
+        table.add_row(plan.name, f"{plan.goal.steps:,} {plan.goal.unit}", state + far)
     console.print(table)
     console.print(
         f"{_size(experiment)}, {experiment.at_once} at a time",

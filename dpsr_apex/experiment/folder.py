@@ -40,10 +40,10 @@ class Folder:
             return "waiting"
         return "finished" if is_finished(run) else "unfinished"
 
-    def clock(self, plan: Plan) -> int:
-        """Return the clock t of a run's last row; 0 if there is none."""
+    def steps_done(self, plan: Plan) -> int:
+        """Return how many of the steps of its goal a run has, by its last row; 0 if there is none."""
         row = read_last_row(self.run(plan).metrics)
-        return int(row["t"]) if row else 0
+        return plan.goal.done(row) if row else 0
 
     def prepare(self, experiment: Experiment) -> None:
         """Write the experiment's file and the config of each run; raise ConfigError if the folder has other runs.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from dpsr_apex.config import Config, ConfigError, Fault, is_number
 from dpsr_apex.config_files import find_file, load_config, read_toml, shipped_configs, shipped_experiments
 from dpsr_apex.methods import METHODS
+from dpsr_apex.record.progress import Goal, goal_of
 
 _TOP = ("description", "at_once", "success", "grid", "sets")
 _GRID = ("configs", "methods", "params", "base", "seeds", "settings")
@@ -24,6 +25,11 @@ class Plan(NamedTuple):
 
     name: str  # of its folder, such as "cartpole-dpsr-seed3"
     config: Config
+
+    @property
+    def goal(self) -> Goal:
+        """The steps at which the run ends."""
+        return goal_of(self.config.run)
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,8 @@ class Experiment:
 
     @property
     def total_steps(self) -> int:
-        """Total transitions of all runs."""
-        return sum(plan.config.run.total_steps for plan in self.plans)
+        """Total steps of all runs, as their goals count them."""
+        return sum(plan.goal.steps for plan in self.plans)
 
 
 class _Cell(NamedTuple):

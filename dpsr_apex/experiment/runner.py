@@ -110,13 +110,13 @@ class Runner:
         command = ["train", str(folder.config(plan)), "--run-dir", str(folder.run(plan).path), "--resume"]
         process = RunProcess(Task(plan.name, "run", command, folder.logs / f"{plan.name}.log"), self._template.start)
         self._running[plan.name] = (plan, process)
-        self._view.began(plan, folder.clock(plan))
+        self._view.began(plan, folder.steps_done(plan))
 
     def _poll(self, plan: Plan, process: RunProcess) -> None:
         if failed := process.poll():
             self._view.say(f"{plan.name} {failed.cause}; its last output ({process.task.log}):\n{failed.output}")
         if process.is_running:
-            self._view.advanced(plan, self._folder.clock(plan))
+            self._view.advanced(plan, self._folder.steps_done(plan))
         elif process.has_ended:
             self._ended(plan)
 
@@ -149,11 +149,11 @@ def last_evaluation(run: RunDirectory) -> str:
 
 
 class Progression:
-    """A progress bar for all transitions and one for each running run; plain lines without a terminal."""
+    """A progress bar for all steps and one for each running run; plain lines without a terminal."""
 
     def __init__(self, experiment: Experiment, folder: Folder, console: Console) -> None:
         self._console = console
-        self._clocks = {plan.name: folder.clock(plan) for plan in experiment.plans}
+        self._done = {plan.name: folder.steps_done(plan) for plan in experiment.plans}
         self._ended = sum(folder.state(plan) == "finished" for plan in experiment.plans)
         self._runs = len(experiment.plans)
         self._progress = Progress(
@@ -177,21 +177,21 @@ class Progression:
     ) -> None:
         self._progress.stop()
 
-    def began(self, plan: Plan, t: int) -> None:
-        """Show a run that has started, or continues from t."""
-        self._tasks[plan.name] = self._progress.add_task(plan.name, total=plan.config.run.total_steps, completed=t)
-        self._say_plainly(f"{plan.name} {f'continues from t = {t:,}' if t else 'starts'}")
+    def began(self, plan: Plan, steps: int) -> None:
+        """Show a run that has started, or continues after this number of steps."""
+        self._tasks[plan.name] = self._progress.add_task(plan.name, total=plan.goal.steps, completed=steps)
+        self._say_plainly(f"{plan.name} {f'continues after {steps:,} {plan.goal.unit}' if steps else 'starts'}")
 
-    def advanced(self, plan: Plan, t: int) -> None:
-        """Show the clock t of a run."""
-        self._clocks[plan.name] = t
-        self._progress.update(self._tasks[plan.name], completed=t)
+    def advanced(self, plan: Plan, steps: int) -> None:
+        """Show how many steps a run has."""
+        self._done[plan.name] = steps
+        self._progress.update(self._tasks[plan.name], completed=steps)
         self._progress.update(self._all, completed=self._sum)
 
     def finished(self, plan: Plan, result: str) -> None:
         """Show the result of a run that has ended."""
         self._ended += 1
-        self._clocks[plan.name] = plan.config.run.total_steps
+        self._done[plan.name] = plan.goal.steps
         self._progress.remove_task(self._tasks.pop(plan.name))
         self._progress.update(self._all, completed=self._sum, description=self._summary)
         self.say(f"[{self._ended}/{self._runs}] {plan.name}: {result}")
@@ -207,7 +207,7 @@ class Progression:
 
     @property
     def _sum(self) -> int:
-        return sum(self._clocks.values())
+        return sum(self._done.values())
 
     @property
     def _summary(self) -> str:

@@ -18,6 +18,7 @@ from dpsr_apex import timeouts
 from dpsr_apex.formatting import DASH, duration, number, percent, short, whole
 from dpsr_apex.live.plots import BAR_STYLE, CURVE_STYLE, MARK, MARK_STYLE, QUIET, Point, bar, curve, histogram
 from dpsr_apex.live.words import describe_waits, time_left
+from dpsr_apex.record.progress import Goal
 from dpsr_apex.wire.messages import Stats
 from dpsr_apex.wire.statistics import ActorStats
 
@@ -35,7 +36,7 @@ class Known:
     """The data about a run that is available."""
 
     title: str
-    total_steps: int
+    goal: Goal
     row: dict[str, Any] = field(default_factory=lambda: {"t": 0})
     stats: Stats | None = None  # None for a single-process run
     returns: list[Point] = field(default_factory=list)  # (t, mean of an interval)
@@ -55,12 +56,14 @@ class Section(NamedTuple):
 
 def progress(known: Known, width: int) -> Text:
     """Return one line with the progress of the run and the time left."""
-    row, total = known.row, known.total_steps
-    done = row["t"] / total
-    left = f"{time_left(row, total)} left"
-    for words in (f"{row['t']:,} / {total:,} transitions   {done:.1%}   {left}", f"{row['t']:,} / {total:,}   {left}"):
+    goal = known.goal
+    steps = goal.done(known.row)
+    done = steps / goal.steps
+    left = f"{time_left(known.row, goal)} left"
+    counts = f"{steps:,} / {goal.steps:,}"
+    for words in (f"{counts} {goal.unit}   {done:.1%}   {left}", f"{counts}   {left}"):
         if len(words) + 12 <= width:
-            style = "green" if row["t"] >= total else "cyan"
+            style = "green" if steps >= goal.steps else "cyan"
             return Text.assemble(bar(done, width - len(words) - 3, style), "   ", words)
     return Text(f"{done:.1%}   {left}")
 

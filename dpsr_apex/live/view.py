@@ -22,6 +22,7 @@ from dpsr_apex.live.layout import Screen
 from dpsr_apex.live.panels import Known
 from dpsr_apex.live.plots import Point
 from dpsr_apex.live.words import plain_line
+from dpsr_apex.record.progress import Goal
 from dpsr_apex.wire.messages import Stats
 from dpsr_apex.wire.statistics import ActorStats
 
@@ -41,10 +42,10 @@ class LastingConsole(Console):
 
 
 class LiveView:
-    """Shows a run of `total_steps` transitions. Rows may lack any key: missing values are shown as a dash."""
+    """Shows a run that ends at `goal`. Rows may lack any key: missing values are shown as a dash."""
 
-    def __init__(self, total_steps: int, console: Console | None = None, title: str = "") -> None:
-        self._known = Known(title or "dpsr-apex", total_steps)
+    def __init__(self, goal: Goal, console: Console | None = None, title: str = "") -> None:
+        self._known = Known(title or "dpsr-apex", goal)
         self._console = console or make_console(LastingConsole)
         self._screen = Screen(self._known)
         self._speeds = Speeds()
@@ -91,10 +92,12 @@ class LiveView:
             self._show_row(stats.row)
         self.advance(stats.t)
 
-    def advance(self, t: int) -> None:
+    def advance(self, t: int, environment_steps: int | None = None) -> None:
         """Move the clock between two rows. Cheap enough to call at every step; does nothing without a terminal."""
         if self._live:
             self._known.row["t"] = t
+            if environment_steps is not None:
+                self._known.row["environment_steps"] = environment_steps
             self._draw_when_due()
 
     def note(self, text: str) -> None:
@@ -106,7 +109,7 @@ class LiveView:
             return
         self._take(row)
         if not self._live:
-            self._print(plain_line(self._known.row, self._known.total_steps))
+            self._print(plain_line(self._known.row, self._known.goal))
 
     def _take(self, row: Row) -> None:
         self._shown_t = row["t"]

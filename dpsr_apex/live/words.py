@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from dpsr_apex.formatting import DASH, counted, duration, number, percent, whole
+from dpsr_apex.record.progress import Goal
 from dpsr_apex.wire.statistics import (
     ActorsMissing,
     ActorsPaused,
@@ -40,17 +41,21 @@ def _describe(wait: Wait) -> str:
             assert_never(wait)
 
 
-def time_left(row: Mapping[str, Any], total_steps: int) -> str:
+def time_left(row: Mapping[str, Any], goal: Goal) -> str:
     """Return the time to the end of the run at the speed of the last interval; a dash if that is unknown."""
-    speed = row.get("steps_per_second")
-    return duration(max(total_steps - row["t"], 0) / speed) if speed else DASH
+    speed = row.get("steps_per_second")  # transitions: each is one or more of the goal's steps
+    if not speed:
+        return DASH
+    done = goal.done(row)
+    steps_per_transition = done / row["t"] if row["t"] else 1.0
+    return duration(max(goal.steps - done, 0) / (speed * steps_per_transition))
 
 
-def plain_line(row: Mapping[str, Any], total_steps: int) -> str:
+def plain_line(row: Mapping[str, Any], goal: Goal) -> str:
     """Return a row as one line of ASCII, for logs; missing and null values are shown as a dash."""
     rounds = ", ".join(f"{whole(row.get(f'rounds_{what}'))} {what}" for what in ("opened", "closed", "expired"))
     parts = [
-        f"t {whole(row.get('t'))}/{total_steps:,}",
+        _progress(row, goal),
         f"return {_of(row, 'return_mean')} best {_of(row, 'return_best')}",
         f"evaluation {_of(row, 'evaluation_mean')}" if "evaluation_mean" in row else "",
         f"epsilon {_of(row, 'epsilon')}",
@@ -60,9 +65,14 @@ def plain_line(row: Mapping[str, Any], total_steps: int) -> str:
         f"{_of(row, 'steps_per_second')} steps/s",
         f"{_of(row, 'updates_per_second')} updates/s",
         f"actors {whole(row['actors'])}" if "actors" in row else "",
-        f"{time_left(row, total_steps)} left",
+        f"{time_left(row, goal)} left",
     ]
     return " | ".join(part for part in parts if part).replace(DASH, "-")
+
+
+def _progress(row: Mapping[str, Any], goal: Goal) -> str:
+    t = f"t {whole(row.get('t'))}"
+    return f"{t}/{goal.steps:,}" if goal.metric == "t" else f"{t} | {goal.unit} {goal.done(row):,}/{goal.steps:,}"
 
 
 def _of(row: Mapping[str, Any], key: str) -> str:

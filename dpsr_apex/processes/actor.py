@@ -89,11 +89,16 @@ class ActorProcess:
         self._client.stepped(transitions, td_errors, [*self._actor.drain_episodes()])
 
     def _recycle_one(self) -> None:
-        """Take one step of recycling; the actor's own episodes continue between two of them."""
+        """Take one step of recycling, and answer when a chain ends; the actor's own episodes continue in between."""
         if self._recycling is None and (request := self._client.next_to_recycle()) is not None:
             self._recycling = self._actor.begin_recycling(request)
-        if self._recycling is not None and (answer := self._recycling.advance()) is not None:
+        if self._recycling is None:
+            return
+        last = self._recycling.advance()
+        answer = last or self._recycling.ended_chains()
+        if last is not None:
             self._recycling = None
+        if answer is not None:
             self._execute(self._client.recycled(answer))
 
     def _execute(self, instructions: Iterable[ActorInstruction]) -> None:

@@ -5,10 +5,37 @@ It reads files that another process may be writing, and changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dpsr_apex.config import RunConfig
 from dpsr_apex.config_files import load_config
 from dpsr_apex.files import BadLine, read_rows
 from dpsr_apex.record.checkpoint import has_checkpoint
 from dpsr_apex.record.run_directory import RunDirectory
+
+
+class Goal(NamedTuple):
+    """The number of steps at which a run ends, and the metric that counts them."""
+
+    steps: int
+    metric: str = "t"
+
+    @property
+    def unit(self) -> str:
+        """The steps in words."""
+        return "transitions" if self.metric == "t" else "environment steps"
+
+    def done(self, row: Mapping[str, Any]) -> int:
+        """Return the steps of a row of metrics; t if the row does not count them."""
+        return int(row.get(self.metric, row["t"]))
+
+
+def goal_of(config: RunConfig) -> Goal:
+    """Return the goal of a run: `environment_steps` if it is set, which is reached before `total_steps`."""
+    if config.environment_steps is None:
+        return Goal(config.total_steps)
+    return Goal(config.environment_steps, "environment_steps")
 
 
 def is_trained(run: RunDirectory) -> bool:
@@ -37,8 +64,8 @@ def passed(period: int, since: int, t: int) -> bool:
 def _last_step(run: RunDirectory) -> int:
     """Return the clock t at which the run ends: that of the row that reaches `run.environment_steps`, if it is set."""
     config = load_config(run.config).run
-    if config.environment_steps is None:
-        return config.total_steps
-    rows = read_rows(run.metrics, [])
-    reached = [row["t"] for row in rows if row.get("environment_steps", 0) >= config.environment_steps]
+    goal = goal_of(config)
+    if goal.metric == "t":
+        return goal.steps
+    reached = [row["t"] for row in read_rows(run.metrics, []) if goal.done(row) >= goal.steps]
     return min(reached, default=config.total_steps)

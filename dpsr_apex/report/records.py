@@ -18,7 +18,7 @@ from dpsr_apex.config_files import load_config
 from dpsr_apex.files import BadLine, Row, read_rows
 from dpsr_apex.record.ending import read_ending
 from dpsr_apex.record.lock import is_served
-from dpsr_apex.record.progress import is_evaluated
+from dpsr_apex.record.progress import goal_of, is_evaluated
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.report import ReportError
 
@@ -133,11 +133,12 @@ def _scores(evaluations: Sequence[Row]) -> list[Score]:
 
 
 def _state(config: Config, rows: Sequence[Row], scores: Sequence[Score], run: RunDirectory) -> State:
-    total = config.run.total_steps
+    goal = goal_of(config.run)
     t = _clock(rows, scores)
+    done = max([t, *map(goal.done, rows[-1:])])
     if scores and is_evaluated(run):
         return State("finished", f"at t = {scores[-1].t:,}")
-    where = f"at t = {t:,} of {total:,}"
+    where = f"at t = {t:,} of {goal.steps:,}" if goal.metric == "t" else f"at {done:,} of {goal.steps:,} {goal.unit}"
     if is_served(run):
         return State("unfinished", f"running, {where}")
     ending = read_ending(run)
@@ -145,7 +146,7 @@ def _state(config: Config, rows: Sequence[Row], scores: Sequence[Score], run: Ru
         return State("failed", f"{where}: {ending.process}: {ending.cause}")
     if not rows and not scores:
         return State("empty", "nothing was logged yet")
-    return State("unfinished", where if t < total else f"{where}: the last evaluation is missing")
+    return State("unfinished", where if done < goal.steps else f"{where}: the last evaluation is missing")
 
 
 def _clock(rows: Sequence[Row], scores: Sequence[Score]) -> int:

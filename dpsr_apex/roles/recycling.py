@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 class Recycling:
     """One request to recycle in progress: `advance` takes the next step, and returns the answer after the last.
 
+    `ended_chains` returns parts of the answer earlier, so that they are not lost if the rest comes too late.
+
     From the state of each candidate a chain of up to `replay.recycle_steps` steps is taken; it ends earlier with the
     episode. Every step becomes a transition, with returns of up to n steps that stay inside the chain. The candidates'
     states are decompressed once, and the resulting observations are used without a round trip through compression.
@@ -45,14 +47,8 @@ class Recycling:
         self._s_tm1 = env.codec.decompress_stacks(request.starts.s_tm1)
         self._actions = self._choose_actions()
         self._pending = deque(range(len(request.starts)))  # rows
-        self._entered: list[int] = []  # rows
-        self._lengths: list[int] = []  # of the chains so far
-        self._rewards: list[float] = []  # of the chains so far
-        self._arrived: list[Arrived] = []  # of all chains so far
-        self._starts: list[NDArray[Any]] = []  # s_tm1 of `_arrived`
-        self._ends: list[NDArray[Any]] = []  # s_t of `_arrived`
         self._frames: list[NDArray[Any]] = []  # observations of the current chain; empty between chains
-        self._failed: list[int] = []  # rows
+        self._begin_answer()
 
     def advance(self) -> Recycled | None:
         """Take one environment step, or find that a state cannot be re-entered; None while others remain."""
@@ -66,6 +62,19 @@ class Recycling:
                 log.warning("transition %d cannot be re-entered: %s", self._request.identities[row], damage)
                 self._failed.append(row)
         return None if self._pending or self._frames else self._answer()
+
+    def ended_chains(self) -> Recycled | None:
+        """Return the answer for the candidates since the last answer; None during a chain, or if there is none."""
+        return None if self._frames or not (self._entered or self._failed) else self._answer()
+
+    def _begin_answer(self) -> None:
+        self._entered: list[int] = []  # rows
+        self._failed: list[int] = []  # rows
+        self._lengths: list[int] = []  # of the chains
+        self._rewards: list[float] = []  # of the chains
+        self._arrived: list[Arrived] = []  # of all chains
+        self._starts: list[NDArray[Any]] = []  # s_tm1 of `_arrived`
+        self._ends: list[NDArray[Any]] = []  # s_t of `_arrived`
 
     def _choose_actions(self) -> NDArray[np.int64]:
         """Return the newest network's action in each state; if that is the stored action, another one at random."""
@@ -114,7 +123,7 @@ class Recycling:
         parts = [self._td_errors(transitions, first) for first in range(0, len(transitions), TD_ERRORS_AT_ONCE)]
         td_errors = np.concatenate(parts) if parts else np.zeros(0)
         identities = self._request.identities
-        return Recycled(
+        answer = Recycled(
             self._request.era,
             self._request.round_number,
             identities[self._entered],
@@ -124,6 +133,8 @@ class Recycling:
             td_errors,
             identities[self._failed],
         )
+        self._begin_answer()
+        return answer
 
     def _td_errors(self, transitions: Transitions, first: int) -> NDArray[np.float64]:
         """Return |TD error| of at most `TD_ERRORS_AT_ONCE` transitions, from row `first` on."""

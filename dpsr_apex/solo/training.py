@@ -57,7 +57,7 @@ class Training:
                     break
                 for update in self.solo.step():
                     self._recorder.add_updates(1, update.loss, update.mean_q, update.gradient_norm)
-                self._view.advance(self.solo.t)
+                self._view.advance(self.solo.t, self.solo.replay.environment_steps)
             self.save()
         self._recorder.guard(lambda: draw_run(self._config, self._run))
         self.solo.close()

@@ -98,7 +98,7 @@ def test_ctrl_c_saves_the_runs_and_the_same_command_continues(tmp_path: Path) ->
     plans = load_experiment(source).plans
     folder = Folder(tmp_path / "runs")
     process = start(source, folder.path)
-    wait_until(lambda: all(folder.clock(plan) >= 200 for plan in plans))
+    wait_until(lambda: all(folder.steps_done(plan) >= 200 for plan in plans))
     process.send_signal(signal.SIGINT)
     code, said = finish(process)
     assert code == 130

@@ -23,7 +23,7 @@ from dpsr_apex.live.view import LiveView
 from dpsr_apex.methods import METHODS
 from dpsr_apex.record.checkpoint import Checkpoint, newest_checkpoint
 from dpsr_apex.record.metrics import fingerprint
-from dpsr_apex.record.progress import is_finished
+from dpsr_apex.record.progress import goal_of, is_finished
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.transitions import unpack
 from dpsr_apex.solo.training import Training
@@ -119,7 +119,7 @@ class StopAfter(Interrupt):
 def train(config: Config, path: Path, looks: int | None = None, checkpoint: Checkpoint | None = None) -> Training:
     run = RunDirectory.open(path) if checkpoint else RunDirectory.create(path)
     run.config.write_text(dump_config(config))
-    with LiveView(config.run.total_steps, Console(file=io.StringIO())) as view:
+    with LiveView(goal_of(config.run), Console(file=io.StringIO())) as view:
         training = Training(config, run, view, checkpoint)
         training.run(StopAfter(looks))
     return training

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import signal
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from dpsr_apex import timeouts
+from dpsr_apex.config_files import load_config
 from dpsr_apex.experiment import runner
-from dpsr_apex.experiment.runner import RunProcess, last_evaluation
+from dpsr_apex.experiment.folder import Folder
+from dpsr_apex.experiment.grid import Experiment, Plan
+from dpsr_apex.experiment.runner import Progression, RunProcess, last_evaluation
+from dpsr_apex.files import append_row
 from dpsr_apex.protocol.restarts import REFUSED, Exit
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.supervise.managed import Starter, Task, start_plainly
@@ -85,3 +91,25 @@ def test_a_damaged_line_of_evaluations_does_not_end_an_experiment(tmp_path: Path
         '{"t": 20, "mean": 195.5, "games": 20}\n{"t": 10, "mean\n{"t": 10, "mean": 1, "games": 20}\n'
     )
     assert last_evaluation(run) == "evaluation mean 195.5 over 20 episodes"
+
+
+def test_progress_of_a_run_is_measured_by_what_ends_it(tmp_path: Path) -> None:
+    overrides = ["system.actors=0", "run.total_steps=2000", "run.environment_steps=1500"]
+    plan = Plan("deep", load_config("cartpole", overrides=overrides))
+    experiment = Experiment(tmp_path / "mine.toml", "", 1, (plan,))
+    folder = Folder(tmp_path)
+    assert experiment.total_steps == 1_500
+    assert folder.steps_done(plan) == 0
+    run = RunDirectory.create(folder.run(plan).path)
+    append_row(run.metrics, {"t": 1_000, "environment_steps": 1_200})
+    assert folder.steps_done(plan) == 1_200
+    console = Console(file=io.StringIO(), width=100)
+    with Progression(experiment, folder, console) as view:
+        view.began(plan, folder.steps_done(plan))
+        (task,) = (task for task in view._progress.tasks if task.description == "deep")
+        assert (task.completed, task.total) == (1_200, 1_500)
+        view.finished(plan, "done")
+        (whole,) = view._progress.tasks
+        assert (whole.completed, whole.total) == (1_500, 1_500)
+    assert isinstance(console.file, io.StringIO)
+    assert "deep continues after 1,200 environment steps" in console.file.getvalue()

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from dpsr_apex.live.layout import body, head
 from dpsr_apex.live.panels import Known, rate_limiter
 from dpsr_apex.live.plots import QUIET
+from dpsr_apex.record.progress import Goal
 from dpsr_apex.wire.messages import LearnerStats
 from dpsr_apex.wire.statistics import RateStats
 from tests.unit.live.examples import ROW, stats_of
@@ -18,7 +19,7 @@ SIZES = [(width, height) for width in (1, 10, 30, 40, 79, 80, 110, 250) for heig
 
 def known(actors: int = 0) -> Known:
     """A run of one process, or with a number of actors."""
-    found = Known("Breakout · dpsr · seed 0", 1_000_000, dict(ROW), stats_of(actors) if actors else None)
+    found = Known("Breakout · dpsr · seed 0", Goal(1_000_000), dict(ROW), stats_of(actors) if actors else None)
     found.returns = [(1_000.0 * i, i % 17 + i / 10) for i in range(1, 241)]
     found.evaluations = [(50_000.0 * i, 5.0 * i) for i in range(1, 5)]
     found.speeds = {f"actor-{index}": 100.0 for index in range(actors)}
@@ -35,7 +36,7 @@ def text_of(run: Known, width: int, height: int) -> str:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize(
-    "run", [known(), known(2), known(90), Known("", 1_000)], ids=["solo", "two", "many", "nothing"]
+    "run", [known(), known(2), known(90), Known("", Goal(1_000))], ids=["solo", "two", "many", "nothing"]
 )
 def test_nothing_is_broader_or_higher_than_the_screen(run: Known, width: int, height: int) -> None:
     lines = lines_of(run, width, height)

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from dpsr_apex.live.view import LiveView, Speeds
+from dpsr_apex.record.progress import Goal
 from dpsr_apex.wire.statistics import ActorStats
 from tests.unit.live.examples import ROW, STATS
 
@@ -43,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_row_and_stats_are_on_one_screen() -> None:
     console = terminal()
-    with LiveView(1_000_000, console, "title") as view:
+    with LiveView(Goal(1_000_000), console, "title") as view:
         view.show(STATS._replace(row=ROW))
     for figure in ("240,000 / 1,000,000", "mean 19.9", "actor-1 at far", "43% of the time", "20 rounds opened"):
         assert figure in last_screen(console)
@@ -51,7 +52,7 @@ def test_a_row_and_stats_are_on_one_screen() -> None:
 
 def test_the_clock_moves_between_rows(clock: list[float]) -> None:
     console = terminal()
-    with LiveView(1_000, console) as view:
+    with LiveView(Goal(1_000), console) as view:
         clock[0] = 0.1
         view.advance(50)
         assert "50 / 1,000" not in shown(console)
@@ -60,11 +61,19 @@ def test_the_clock_moves_between_rows(clock: list[float]) -> None:
         assert "60 / 1,000" in shown(console)
 
 
+def test_progress_is_that_of_what_ends_the_run(clock: list[float]) -> None:
+    console = terminal()
+    with LiveView(Goal(1_000, "environment_steps"), console) as view:
+        clock[0] = 1_000.0
+        view.advance(60, 90)
+        assert "90 / 1,000 environment steps" in shown(console)
+
+
 def test_what_is_costly_to_draw_is_drawn_less_often(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     console = terminal()
     seconds = iter([0.0, 0.5, *[1.0] * 100])  # when the first drawing begins and ends
     monkeypatch.setattr("dpsr_apex.live.view.time.thread_time", lambda: next(seconds))
-    with LiveView(1_000, console) as view:
+    with LiveView(Goal(1_000), console) as view:
         clock[0] = 49.0  # 0.5 s of drawing are 1 % of 50 s
         view.advance(50)
         assert "50 / 1,000" not in shown(console)
@@ -75,7 +84,7 @@ def test_what_is_costly_to_draw_is_drawn_less_often(clock: list[float], monkeypa
 
 def test_a_clock_that_is_ahead_of_the_newest_row_does_not_go_back(clock: list[float]) -> None:
     console = terminal()
-    with LiveView(1_000_000, console, "title") as view:
+    with LiveView(Goal(1_000_000), console, "title") as view:
         clock[0] = 1_000.0
         view.show(STATS._replace(row=ROW, t=240_123))
         assert "240,123 / 1,000,000" in shown(console)
@@ -84,7 +93,7 @@ def test_a_clock_that_is_ahead_of_the_newest_row_does_not_go_back(clock: list[fl
 
 def test_the_curve_of_a_run_that_continues_has_its_history() -> None:
     console = terminal()
-    with LiveView(1_000, console, "title") as view:
+    with LiveView(Goal(1_000), console, "title") as view:
         view.recall([{"t": t, "return_mean": -123.0 if t == 10 else 1.0} for t in (10, 20)], [{"t": 20, "mean": 456.0}])
         assert "-123" in last_screen(console)  # at once: the next step may take long to come
         view.update({"t": 30, "return_mean": 2.0})
@@ -94,7 +103,7 @@ def test_the_curve_of_a_run_that_continues_has_its_history() -> None:
 
 def test_a_run_that_goes_back_takes_back_its_curve() -> None:
     console = terminal()
-    with LiveView(1_000, console, "title") as view:
+    with LiveView(Goal(1_000), console, "title") as view:
         for t, value in ((10, 1.0), (20, -123.0), (15, 2.0)):
             view.update({"t": t, "return_mean": value})
     assert "-123" not in last_screen(console)
@@ -102,14 +111,14 @@ def test_a_run_that_goes_back_takes_back_its_curve() -> None:
 
 def test_a_very_long_curve_stays_within_bounds() -> None:
     console = terminal()
-    with LiveView(100_000, console, "title") as view:
+    with LiveView(Goal(100_000), console, "title") as view:
         view.recall([{"t": t, "return_mean": float(t)} for t in range(1, 20_001)], [])
     assert "20,000" in last_screen(console) or "19,99" in last_screen(console)
 
 
 def test_without_a_terminal_a_row_is_one_line() -> None:
     console = plain()
-    with LiveView(1_000_000, console) as view:
+    with LiveView(Goal(1_000_000), console) as view:
         view.recall([{"t": 500, "epsilon": 1.0}], [])
         view.update({"t": 1_000, "epsilon": 0.99})
         view.update({"t": 1_000, "epsilon": 0.99})
@@ -128,14 +137,14 @@ def test_without_a_terminal_a_row_is_one_line() -> None:
 @pytest.mark.parametrize("make", [terminal, plain])
 def test_a_note_is_shown_as_it_is(make: Any) -> None:
     console = make()
-    with LiveView(1_000, console) as view:
+    with LiveView(Goal(1_000), console) as view:
         view.note("disk full: [red]kept[/red] :x: step_000000000010")
     assert "disk full: [red]kept[/red] :x: step_000000000010" in shown(console)
 
 
 def test_an_output_that_knows_only_ascii_gets_plain_lines() -> None:
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
-    with LiveView(1_000, Console(file=output, force_terminal=True, width=80, _environ={"TERM": "xterm"})) as view:
+    with LiveView(Goal(1_000), Console(file=output, force_terminal=True, width=80, _environ={"TERM": "xterm"})) as view:
         view.update(ROW)
         view.note("t · ε")
     assert isinstance(output.buffer, io.BytesIO)
@@ -145,7 +154,8 @@ def test_an_output_that_knows_only_ascii_gets_plain_lines() -> None:
 def test_a_reader_that_goes_away_does_not_end_the_run() -> None:
     script = (
         "from dpsr_apex.live.view import LiveView\n"
-        "view = LiveView(10)\n"
+        "from dpsr_apex.record.progress import Goal\n"
+        "view = LiveView(Goal(10))\n"
         "[view.note('x' * 10_000) for _ in range(100)]\n"
         "import sys; sys.stderr.write('continued')\n"
     )

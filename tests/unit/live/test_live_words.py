@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 
-from dpsr_apex.live.words import describe_waits, time_left
+from dpsr_apex.live.words import describe_waits, plain_line, time_left
+from dpsr_apex.record.progress import Goal
 from dpsr_apex.wire.statistics import (
     ActorsMissing,
     ActorsPaused,
@@ -45,6 +46,17 @@ def test_several_waits_are_several_sentences() -> None:
 
 
 def test_the_time_left_follows_from_the_speed() -> None:
-    assert time_left({"t": 400, "steps_per_second": 10.0}, 1_000) == "0:01:00"
-    assert time_left({"t": 1_200, "steps_per_second": 10.0}, 1_000) == "0:00:00"
-    assert time_left({"t": 400}, 1_000) == "–"
+    assert time_left({"t": 400, "steps_per_second": 10.0}, Goal(1_000)) == "0:01:00"
+    assert time_left({"t": 1_200, "steps_per_second": 10.0}, Goal(1_000)) == "0:00:00"
+    assert time_left({"t": 400}, Goal(1_000)) == "–"
+
+
+def test_progress_and_the_time_left_are_those_of_what_ends_the_run() -> None:
+    """Half of the environment steps are transitions: 500 of them are left, which take as long as 250 transitions."""
+    row = {"t": 250, "environment_steps": 500, "steps_per_second": 10.0}
+    goal = Goal(1_000, "environment_steps")
+    assert time_left(row, goal) == "0:00:25"
+    line = plain_line(row, goal)
+    assert line.startswith("t 250 | environment steps 500/1,000 |")
+    assert line.endswith("0:00:25 left")
+    assert time_left({"t": 0, "steps_per_second": 10.0}, goal) == "0:01:40"

@@ -9,7 +9,7 @@ import pytest
 from dpsr_apex.config_files import load_config
 from dpsr_apex.files import append_row
 from dpsr_apex.record.checkpoint import save_checkpoint
-from dpsr_apex.record.progress import is_evaluated, is_finished, is_trained, passed
+from dpsr_apex.record.progress import Goal, goal_of, is_evaluated, is_finished, is_trained, passed
 from dpsr_apex.record.run_directory import RunDirectory, write_config
 
 TOTAL = 1_000
@@ -47,6 +47,13 @@ def test_a_run_that_is_made_longer_is_not_finished_any_more(run: RunDirectory) -
 def test_an_evaluation_counts_also_behind_a_damaged_line_and_without_checkpoints(run: RunDirectory) -> None:
     run.evaluations.write_text(f'{{"t": \n{{"t": {TOTAL}}}\n')
     assert facts(run) == (False, True, False)
+
+
+def test_the_goal_of_a_run_is_its_environment_steps_if_it_has_them() -> None:
+    solo = ["system.actors=0", "run.total_steps=2000", "run.environment_steps=1500"]
+    assert goal_of(load_config("cartpole", overrides=solo[:2]).run) == Goal(2_000)
+    goal = goal_of(load_config("cartpole", overrides=solo).run)
+    assert (goal.steps, goal.unit, goal.done({"t": 7, "environment_steps": 9})) == (1_500, "environment steps", 9)
 
 
 def test_a_folder_without_a_config_is_nothing(tmp_path: Path) -> None:

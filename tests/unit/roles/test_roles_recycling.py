@@ -139,6 +139,29 @@ def test_each_call_takes_one_step() -> None:
     assert calls == answer.lengths.sum() == len(answer.transitions)
 
 
+def test_chains_can_be_answered_as_soon_as_they_end() -> None:
+    """The answers for single candidates together are the answer for all of them; one has a damaged snapshot."""
+    at_once, one_by_one = (build("MinAtar/Breakout", n_steps=2, recycle_steps=4) for _ in range(2))
+    stored = played(at_once, 6)
+    one_by_one.rng.bit_generator.state = at_once.rng.bit_generator.state
+    stored.snapshots[2] = b"damaged"
+    expected = at_once.recycle(request(stored))
+    recycling = one_by_one.begin_recycling(request(stored))
+    assert recycling.ended_chains() is None
+    answers: list[Recycled] = []
+    while (last := recycling.advance()) is None:
+        answers += filter(None, [recycling.ended_chains()])
+    answers.append(last)
+    assert [len(answer.identities) + len(answer.failed) for answer in answers] == [1] * len(stored)
+    for column in ("identities", "lengths", "rewards", "td_errors", "failed"):
+        joined = np.concatenate([getattr(answer, column) for answer in answers])
+        np.testing.assert_array_equal(joined, getattr(expected, column))
+    together = concatenate([answer.transitions for answer in answers if len(answer.transitions)])
+    assert together.s_t == expected.transitions.s_t
+    assert together.snapshots == expected.transitions.snapshots
+    assert recycling.ended_chains() is None
+
+
 def test_one_step_consumes_the_random_numbers_of_the_paper_only() -> None:
     paper = build("CartPole-v1")
     stored = played(paper, 30)

@@ -19,6 +19,7 @@ from dpsr_apex.live.view import LiveView
 from dpsr_apex.processes.discovery import Address, HeadLocator
 from dpsr_apex.protocol.instructions import Resources
 from dpsr_apex.protocol.restarts import Exit
+from dpsr_apex.record.progress import goal_of
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.supervise.managed import ManagedProcess, Task
 from dpsr_apex.supervise.supervisor import RunFailed, Supervisor
@@ -99,7 +100,7 @@ def config() -> Config:
 def supervise(config: Config, folder: Path, engine: PaperEngine, interrupt: Interrupt) -> tuple[bool, str]:
     """Run the supervisor; return its result and what it showed."""
     console = Console(file=io.StringIO(), width=200)
-    with LiveView(config.run.total_steps, console) as view:
+    with LiveView(goal_of(config.run), console) as view:
         result = Supervisor(config, RunDirectory.create(folder / "run"), view, engine).run(interrupt)
     assert isinstance(console.file, io.StringIO)
     return result, console.file.getvalue()
