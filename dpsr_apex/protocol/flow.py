@@ -161,11 +161,11 @@ class Flow:
             self.dispatch.answered(message.round_number, message.identities.tolist())
             self.dispatch.failed(message.round_number, message.failed.tolist(), actor.name)
 
-    def expire_open_rounds(self) -> None:
-        """End every recycling round with the results so far."""
+    def expire_open_rounds(self, ticks: bool = True) -> None:
+        """End every recycling round with the results so far; without `ticks`, t stays as it is."""
         self.dispatch.clear()
         for number in list(self.replay.rounds):
-            self.replay.expire(number)
+            self.replay.expire(number, ticks)
 
     def drain_episodes(self) -> list[tuple[float, int]]:
         """Return the score and the length in steps of each episode that ended since the last call."""

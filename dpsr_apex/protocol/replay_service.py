@@ -189,9 +189,11 @@ class ReplayService:
         """Return everything except the learner's state and the members, who will rejoin.
 
         Open recycling rounds are ended first with their results so far, because the replay cannot be saved with open
-        rounds. To continue undisturbed, a service is saved in a forked copy of its process.
+        rounds. To continue undisturbed, a service is saved in a forked copy of its process. The clock of the copy stays
+        that of the process: a checkpoint of a later t would be mixed with rows that were logged before that t, and
+        could be taken for the last one.
         """
-        self.flow.expire_open_rounds()
+        self.flow.expire_open_rounds(ticks=False)
         facts, arrays = self.replay.save()
         settled = {"received": self.traffic.inserted + self.traffic.refused}  # queued chunks will be sent again
         return State(

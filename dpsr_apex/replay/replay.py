@@ -228,11 +228,14 @@ class Replay:
             self.counters.rounds_closed += 1
             self._end_round(round_)
 
-    def expire(self, number: int) -> None:
-        """End a round with the results so far; raise KeyError, without changing anything, if it has ended."""
+    def expire(self, number: int, ticks: bool = True) -> None:
+        """End a round with the results so far; raise KeyError, without changing anything, if it has ended.
+
+        Without `ticks`, t stays as it is: the later steps of chains are dropped.
+        """
         round_ = self.rounds[number]
         self.counters.rounds_expired += 1
-        self._end_round(round_)
+        self._end_round(round_, ticks)
 
     def _follow_schedules(self) -> None:
         """Rebuild the trees if alpha(t) or gamma(t) differs too much from the exponents of their leaves."""
@@ -352,7 +355,7 @@ class Replay:
         self.t += 1
         return round_
 
-    def _end_round(self, round_: Round) -> None:
+    def _end_round(self, round_: Round, ticks: bool = True) -> None:
         """End a round as in the paper; then insert the later steps of all chains as new transitions."""
         del self.rounds[round_.number]
         answered = [identity for identity in round_.candidates.tolist() if identity in round_.answers]
@@ -365,7 +368,7 @@ class Replay:
         else:
             self._replace(round_.waiting)
         if answered:
-            self._insert_later_steps(round_, answered)
+            self._insert_later_steps(round_, answered, max(self._total_steps - self.t, 0) if ticks else 0)
 
     def _store_first_steps(self, round_: Round, present: list[int]) -> None:
         """Write each result into its candidate's slot, except the weakest: the waiting transition gets that slot."""
@@ -379,15 +382,15 @@ class Replay:
         waiting = round_.waiting._replace(priorities=np.where(np.isnan(priority), peak, priority))
         self._write(np.array([weakest % self.config.capacity]), waiting)
 
-    def _insert_later_steps(self, round_: Round, answered: list[int]) -> None:
-        """Insert all but the first step of each chain, also of stale candidates, until the run has all of its steps."""
+    def _insert_later_steps(self, round_: Round, answered: list[int], most: int) -> None:
+        """Insert all but the first step of each chain, also of stale candidates, at most `most` of them."""
         chains = [round_.answers[identity] for identity in answered]
         lengths = np.array([len(chain.transitions) for chain in chains])
         steps = concatenate([chain.transitions for chain in chains])
         self._recycler.observe(steps)
         starts = round_.depths[np.isin(round_.candidates, answered)]
         places = np.arange(len(steps)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # of each step in its chain
-        kept = np.flatnonzero(places > 0)[: max(self._total_steps - self.t, 0)]
+        kept = np.flatnonzero(places > 0)[:most]
         self.counters.chains += len(chains)
         self.counters.chain_steps += len(steps)
         self.counters.chain_reward += sum(chain.reward for chain in chains)

@@ -199,9 +199,9 @@ def preempted_actors_do_not_come_back(patch: Patch) -> None:
 def later_steps_of_stale_candidates_are_forgotten(patch: Patch) -> None:
     insert_later_steps = Replay._insert_later_steps
 
-    def insert(replay: Replay, round_: Round, answered: list[int]) -> None:
+    def insert(replay: Replay, round_: Round, answered: list[int], most: int) -> None:
         if replay.counters.candidates_stale == 0:
-            insert_later_steps(replay, round_, answered)
+            insert_later_steps(replay, round_, answered, most)
 
     patch.setattr(Replay, "_insert_later_steps", insert)
 
@@ -209,9 +209,9 @@ def later_steps_of_stale_candidates_are_forgotten(patch: Patch) -> None:
 def chains_do_not_tick_the_clock(patch: Patch) -> None:
     insert_later_steps = Replay._insert_later_steps
 
-    def insert(replay: Replay, round_: Round, answered: list[int]) -> None:
+    def insert(replay: Replay, round_: Round, answered: list[int], most: int) -> None:
         t = replay.t
-        insert_later_steps(replay, round_, answered)
+        insert_later_steps(replay, round_, answered, most)
         replay.t = t
 
     patch.setattr(Replay, "_insert_later_steps", insert)

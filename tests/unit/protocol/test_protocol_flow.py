@@ -479,6 +479,17 @@ def test_later_steps_of_chains_tick_the_clock_and_are_no_insertions_of_actors() 
     assert replay.replay.check_valid() == (True, "")
 
 
+def test_a_saved_copy_has_the_clock_at_which_it_was_taken() -> None:
+    """A checkpoint of a later clock would be mixed with rows of the process, or be taken for the last one."""
+    replay, requests = filled(DEEP)
+    replay.handle(b"actor-0", chained(requests[0], [3, 2]), 1.0)
+    state = replay.save()  # as in the forked copy: the round ends with the results so far
+    assert state.facts["replay"]["t"] == replay.t == 30
+    assert state.facts["replay"]["counters"]["chain_steps_dropped"] == 3
+    assert replay.replay.environment_steps == 35
+    assert replay.replay.check_valid() == (True, "")
+
+
 @pytest.mark.parametrize("lengths", [[4, 1], [0, 2], [3, -1]])
 def test_a_chain_of_an_impossible_length_is_refused(lengths: list[int]) -> None:
     replay, requests = filled(DEEP)

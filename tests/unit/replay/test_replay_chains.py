@@ -124,6 +124,19 @@ def test_late_chains_are_counted_with_their_steps() -> None:
     assert (replay.counters.chains, replay.counters.chain_steps, replay.counters.candidates_lost) == (1, 2, 2)
 
 
+def test_a_round_can_end_without_moving_the_clock() -> None:
+    replay = just_before_a_round()
+    (round_,) = replay.insert(transitions_of(make_rows(50, 1)))
+    first = chain(100, 1.0, 2.0, 3.0), chain(200, 4.0, 5.0)
+    replay.answer(round_.number, joined(round_.candidates.tolist()[:2], list(first)))
+    replay.expire(round_.number, ticks=False)
+    assert (replay.t, replay.environment_steps) == (10, 15)
+    stored = stored_rows(replay)
+    assert [row in stored for row in (*first[0].rows, *first[1].rows)] == [False, False, False, True, False]
+    assert (replay.counters.chain_steps, replay.counters.chain_steps_dropped) == (5, 3)
+    assert replay.check_valid() == (True, "")
+
+
 BAD: dict[str, Callable[[Chains], Chains]] = {
     "1 to 4 steps": lambda good: good._replace(lengths=np.array([0, 3, 1])),
     "has 5 steps": lambda good: good._replace(
