@@ -12,20 +12,43 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from dpsr_apex.api.batch import Batch
     from dpsr_apex.api.buffer import ReplayBuffer
+    from dpsr_apex.api.environments import SnapshotEnv, SnapshotVectorEnv, make_env, make_vec
+    from dpsr_apex.api.policy import Policy, evaluate, load_policy
+    from dpsr_apex.api.runs import Run, resume, train
     from dpsr_apex.errors import UserError
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "Policy",
     "ReplayBuffer",
+    "Run",
+    "SnapshotEnv",
+    "SnapshotVectorEnv",
     "UserError",
+    "evaluate",
+    "load_policy",
+    "make_env",
+    "make_vec",
+    "resume",
+    "train",
 ]
 
 _HOMES: Final = {
     "Batch": "dpsr_apex.api.batch",
+    "Policy": "dpsr_apex.api.policy",
     "ReplayBuffer": "dpsr_apex.api.buffer",
+    "Run": "dpsr_apex.api.runs",
+    "SnapshotEnv": "dpsr_apex.api.environments",
+    "SnapshotVectorEnv": "dpsr_apex.api.environments",
     "UserError": "dpsr_apex.errors",
+    "evaluate": "dpsr_apex.api.policy",
+    "load_policy": "dpsr_apex.api.policy",
+    "make_env": "dpsr_apex.api.environments",
+    "make_vec": "dpsr_apex.api.environments",
+    "resume": "dpsr_apex.api.runs",
+    "train": "dpsr_apex.api.runs",
 }
 
 

@@ -24,4 +24,4 @@ class Batch(NamedTuple):
         """Return the batch as tensors on `device`; `ids` stay an array, because only the buffer reads them."""
         from dpsr_apex.agent.devices import to_tensors
 
-        return type(self)(*to_tensors(self[:-1], device), self.ids)
+        return self._make([*to_tensors(self[:-1], device), self.ids])

@@ -49,10 +49,10 @@ def buffer_config(
             f"ReplayBuffer has no setting {unknown[0]!r}; it has {', '.join(ReplaySettings.__annotations__)}"
         )
     size, steps = _number(capacity), _number(total_steps)
-    defaults = {item.name: item.default for item in fields(ReplayConfig)}
+    defaults = ReplayConfig()
     for name in _CANDIDATES:  # only the defaults: a number that was given is refused instead
         if isinstance(size, int) and size >= 1:
-            given.setdefault(name, min(defaults[name], size))
+            given.setdefault(name, min(getattr(defaults, name), size))
     values: dict[str, Any] = {"method": method, "capacity": size, **given}
     config = Config(
         replay=ReplayConfig(**values),

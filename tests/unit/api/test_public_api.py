@@ -27,9 +27,40 @@ SIGNATURES = {
     "ReplayBuffer.recycle": "(self, env: 'Any', act: 'Act', td_errors: 'TdErrors') -> 'int'",
     "ReplayBuffer.save": "(self, path: 'str | Path') -> 'None'",
     "ReplayBuffer.load": "(self, path: 'str | Path') -> 'None'",
+    "SnapshotEnv.snapshot": "(self, with_observation: 'bool' = True) -> 'bytes'",
+    "SnapshotEnv.restore": "(self, snapshot: 'bytes', observation: 'Any' = None) -> 'Observation'",
+    "SnapshotVectorEnv.snapshot": "(self, lane: 'int', with_observation: 'bool' = True) -> 'bytes'",
+    "SnapshotVectorEnv.snapshots": "(self) -> 'list[bytes]'",
+    "SnapshotVectorEnv.restore": ("(self, lane: 'int', snapshot: 'bytes', observation: 'Any' = None) -> 'Observation'"),
+    "make_env": (
+        "(name: 'str', *, stack: 'int | None' = None, training: 'bool' = True, **arguments: 'Any') -> 'SnapshotEnv'"
+    ),
+    "make_vec": (
+        "(name: 'str', num_envs: 'int', *, stack: 'int | None' = None, training: 'bool' = True, "
+        "**arguments: 'Any') -> 'SnapshotVectorEnv'"
+    ),
+    "Policy.__call__": "(self, obs: 'Any') -> 'Any'",
+    "Policy.q_values": "(self, obs: 'Any') -> 'NDArray[np.float32]'",
+    "load_policy": "(run_dir: 'str | Path', weights: 'Weights' = 'best') -> 'Policy'",
+    "evaluate": (
+        "(run_dir: 'str | Path', weights: 'Weights' = 'best', episodes: 'int | None' = None) -> 'dict[str, Any]'"
+    ),
+    "Run": "(run_dir: 'str | Path') -> 'None'",
+    "Run.enter": "(self, identity: 'int') -> 'SnapshotEnv'",
+    "Run.policy": "(self, weights: 'Weights' = 'best') -> 'Policy'",
+    "train": (
+        "(config: 'str | Path', *, method: 'str | None' = None, seed: 'int | None' = None, "
+        "steps: 'int | None' = None, solo: 'bool' = True, actors: 'int | None' = None, base: 'str | None' = None, "
+        "params: 'str | None' = None, set: 'Mapping[str, Any] | None' = None, "
+        "run_dir: 'str | Path | None' = None) -> 'Run'"
+    ),
+    "resume": "(run_dir: 'str | Path', *, steps: 'int | None' = None) -> 'Run'",
     "Batch.torch": "(self, device: 'Any' = 'cpu') -> 'Self'",
 }
-NAMES = ["Batch", "ReplayBuffer", "UserError"]
+NAMES = [
+    *("Batch", "Policy", "ReplayBuffer", "Run", "SnapshotEnv", "SnapshotVectorEnv", "UserError", "evaluate"),
+    *("load_policy", "make_env", "make_vec", "resume", "train"),
+]
 BATCH_FIELDS = ("obs", "actions", "rewards", "next_obs", "terminated", "discounts", "weights", "ids")
 
 

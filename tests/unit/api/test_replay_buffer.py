@@ -242,7 +242,7 @@ def play_breakout(buffer: da.ReplayBuffer, steps: int, channels_last: bool) -> l
 
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_an_atari_transition_takes_less_than_a_kilobyte_with_its_snapshot(channels_last: bool) -> None:
-    steps = 1_000
+    steps = 400
     shape = (84, 84, 4) if channels_last else (4, 84, 84)
     space, actions = spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(4)
     play_breakout(da.ReplayBuffer(20, space, actions), 20, channels_last)  # imports and compiles
@@ -289,7 +289,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)
 def test_a_wrong_argument_is_refused_in_one_line(arguments: dict[str, Any], message: str) -> None:
-    usual = {"capacity": 10, "observation_space": VECTOR, "action_space": THREE}
+    usual: dict[str, Any] = {"capacity": 10, "observation_space": VECTOR, "action_space": THREE}
     with pytest.raises(da.UserError, match=message) as refusal:
         da.ReplayBuffer(**usual | arguments)
     assert "\n" not in str(refusal.value)
