@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 
 class Batch(NamedTuple):
@@ -20,8 +20,8 @@ class Batch(NamedTuple):
     weights: Any  # (batch,), float32: importance weights, at most 1
     ids: Any  # (batch,), int64: pass them to `ReplayBuffer.update_priorities`
 
-    def torch(self, device: Any = "cpu") -> Self:
+    def torch(self, device: Any = "cpu") -> Batch:
         """Return the batch as tensors on `device`; `ids` stay an array, because only the buffer reads them."""
         from dpsr_apex.agent.devices import to_tensors
 
-        return self._make([*to_tensors(self[:-1], device), self.ids])
+        return Batch._make([*to_tensors(self[:-1], device), self.ids])

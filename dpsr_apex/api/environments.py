@@ -48,13 +48,17 @@ def make_vec(
 class SnapshotEnv(gymnasium.Env[Observation, Any]):
     """A Gymnasium environment with `snapshot` and `restore`; observations are stacked frames, or vectors."""
 
+    observation_space: spaces.Box
+    action_space: spaces.Discrete
+
     def __init__(self, env: StackedEnv) -> None:
         self.stacked = env
         inner = env.env.observation_space
         self._is_stacked = env.observation_shape[0] > 1
         shape = env.observation_shape if self._is_stacked else env.observation_shape[1:]
         low, high = (np.broadcast_to(getattr(inner, side), shape) for side in ("low", "high"))
-        self.observation_space = spaces.Box(low, high, shape, env.codec.dtype.type)
+        dtype: Any = env.codec.dtype  # typed by gymnasium as that of the bounds
+        self.observation_space = spaces.Box(low, high, shape, dtype)
         self.action_space = spaces.Discrete(env.actions)
         self.metadata = getattr(env.env, "metadata", {})
         self.render_mode = getattr(env.env, "render_mode", None)
@@ -119,6 +123,9 @@ class SnapshotVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
 
     A lane whose episode ends is reset in the same step; `infos["final_obs"]` has its last observation.
     """
+
+    single_observation_space: spaces.Box
+    single_action_space: spaces.Discrete
 
     def __init__(self, envs: Sequence[SnapshotEnv]) -> None:
         first = envs[0]

@@ -55,7 +55,7 @@ SIGNATURES = {
         "run_dir: 'str | Path | None' = None) -> 'Run'"
     ),
     "resume": "(run_dir: 'str | Path', *, steps: 'int | None' = None) -> 'Run'",
-    "Batch.torch": "(self, device: 'Any' = 'cpu') -> 'Self'",
+    "Batch.torch": "(self, device: 'Any' = 'cpu') -> 'Batch'",
 }
 NAMES = [
     *("Batch", "Policy", "ReplayBuffer", "Run", "SnapshotEnv", "SnapshotVectorEnv", "UserError", "evaluate"),

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import dpsr_apex as da
-from dpsr_apex.envs.make import make_env
 
 SHORT: dict[str, Any] = {
     "replay.capacity": 150,
     "replay.replace_candidates": 16,
     "replay.recycle_period": 50,
     "replay.recycle_candidates": 4,
+    "actor.n_steps": 1,
     "learner.learning_starts": 50,
+    "learner.batch_size": 16,
     "learner.hidden": [8],
     "learner.head": 8,
     "evaluation.period": 100,
@@ -25,6 +26,7 @@ SHORT: dict[str, Any] = {
     "run.log_period": 100,
     "run.threads": 1,
 }
+WORST: dict[str, Any] = {"weights": "worst"}
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +68,6 @@ def test_a_policy_is_a_function_of_observations_with_a_plain_network(run: da.Run
 
 
 def test_a_stored_moment_becomes_a_live_environment(run: da.Run) -> None:
-    oracle: Any = make_env("CartPole-v1")
-    oracle.reset(seed=0)
     replay = run.replay
     identity = int(replay.identities[np.flatnonzero(replay.depths == 0)[0]])
     stored = replay.read(np.array([identity]))
@@ -95,7 +95,7 @@ def test_a_run_is_continued(tmp_path: Path) -> None:
         (lambda _: da.train("cartpole", method="perr"), "replay.method must be one of"),
         (lambda _: da.train("cartpole", solo=True, actors=2), "actors must be left out"),
         (lambda run: da.train("cartpole", run_dir=run.path), "exists and is not empty"),
-        (lambda run: da.evaluate(run.path, "worst"), "weights must be one of 'best', 'last'"),
+        (lambda run: da.evaluate(run.path, **WORST), "weights must be one of 'best', 'last'"),
         (lambda run: da.evaluate(run.path, episodes=0), "episodes must be an integer >= 1"),
         (lambda run: da.Run(run.path / "nowhere"), "is not a run directory"),
     ],
