@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -11,14 +12,18 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupt:
-    """Inside the block, a signal sets `asked` and `exit_code`; afterwards the previous handlers are restored."""
+    """Inside the block, a signal sets `asked` and `exit_code`; afterwards the previous handlers are restored.
+
+    Outside the main thread, where Python allows no handlers, signals keep their effect.
+    """
 
     def __init__(self) -> None:
         self.asked = False
         self.exit_code = 0
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        numbers = SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        self._before = {number: signal.signal(number, self._on_signal) for number in numbers}
         return self
 
     def __exit__(

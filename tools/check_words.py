@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SUFFIXES = {".md", ".py", ".toml"}
 ANY_SUFFIX = "launch"  # the folder of which all files are checked
 
-CHECKED = ("README.md", "benchmarks", "configs", "docs", "dpsr_apex", "launch", "tests", "tools")
+CHECKED = ("README.md", "benchmarks", "configs", "docs", "dpsr_apex", "examples", "launch", "tests", "tools")
 """Folders and files, relative to the root of the project."""
 
 EXCLUDED = ("tools/check_words.py", "tests/unit/test_check_words.py")

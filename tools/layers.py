@@ -26,14 +26,14 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "live": ("live",),
     "run": ("solo", "processes", "supervise", "running"),
     "tools": ("inspection", "check", "play", "watch", "report", "experiment"),
-    "front": ("cli", "__init__"),
+    "front": ("api", "cli", "__init__"),
 }
 """The parts of each layer, lowest first."""
 
 ORDER = [part for parts in LAYERS.values() for part in parts]
 
 EVERYWHERE = {"__init__"}
-"""Parts that all may import: the version, which is all that importing the package itself loads."""
+"""Parts that all may import: the version. Importing the package loads no other part until a public name is used."""
 
 
 class Import(NamedTuple):

@@ -77,9 +77,9 @@ class StackedEnv:
         fingerprint = getattr(self.env, "fingerprint", "")
         return f"{spaces_text}, {fingerprint}" if fingerprint else spaces_text
 
-    def reset(self) -> None:
-        """Start the next episode; the stack is filled with its first frame."""
-        self._reset(None)
+    def reset(self, seed: int | None = None) -> None:
+        """Start the next episode, with a new game if a seed is given; the stack is filled with its first frame."""
+        self._reset(seed)
 
     def step(self, action: int) -> Step:
         """Take one action. After a terminal or truncated step, `reset` must be called."""

@@ -58,8 +58,8 @@ def play_from_transition(
     if video:
         check_video_path(video)
     opened = open_run(path, checkpoint)
-    transition = _find(opened, identity)
-    env = build_env(opened.config, _seed(opened.config, identity), training=False)
+    transition = find_restorable(opened, identity)
+    env = build_env(opened.config, seed_of(opened.config, identity), training=False)
     try:
         player = _policy(opened, env, policy)
         verification = _verify(opened.config, transition)
@@ -69,7 +69,7 @@ def play_from_transition(
             _print_transition(opened, transition, env, verification, q_values, player)
             if recording:
                 recording.show_stored(env.frames, _facts(transition, env, q_values))
-            played = play_on(env, player.agent, opened.config, steps, _seed(opened.config, identity, 1), recording)
+            played = play_on(env, player.agent, opened.config, steps, seed_of(opened.config, identity, 1), recording)
     finally:
         env.close()
     _print_played(played, video)
@@ -106,7 +106,8 @@ def play_on(
     raise ValueError(f"steps must be >= 1 (got {steps})")
 
 
-def _find(opened: OpenedRun, identity: int) -> StoredTransition:
+def find_restorable(opened: OpenedRun, identity: int) -> StoredTransition:
+    """Return the transition with this identity; raise InspectionError if it is not stored, or has no snapshot."""
     transition = find_transition(opened.replay, identity)
     if transition is None:
         raise InspectionError(
@@ -154,7 +155,7 @@ def _verify(config: Config, transition: StoredTransition) -> Verification:
         env.close()
 
 
-def _seed(config: Config, identity: int, index: int = 0) -> int:
+def seed_of(config: Config, identity: int, index: int = 0) -> int:
     """Return a seed that depends on the transition only, so that continuing from it is reproducible."""
     return seeds(config, EVALUATION, 2, identity)[index]
 

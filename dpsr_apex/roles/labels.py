@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from dpsr_apex.config import ReplayConfig
-from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.roles.n_step import Labels
 from dpsr_apex.state import State
+
+
+class HasStateKey(Protocol):
+    """An environment, or a lane of a buffer, that identifies its current state."""
+
+    def state_key(self) -> int:
+        """Return a 64-bit key of the current state: equal for states that count as the same place."""
 
 
 class Labeller:
     """Labels the states of `env`; a label that `replay.recycle_choice` does not need is 0, and costs nothing."""
 
-    def __init__(self, config: ReplayConfig, env: StackedEnv, rng: np.random.Generator) -> None:
+    def __init__(self, config: ReplayConfig, env: HasStateKey, rng: np.random.Generator) -> None:
         choice = config.recycle_choice if config.recycles else ""
         self._has_keys = choice == "novel"
         self._has_episodes = choice == "failure"

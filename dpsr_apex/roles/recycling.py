@@ -4,23 +4,70 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsr_apex.agent.protocol import Agent, Experience
+from dpsr_apex.agent.protocol import Experience
 from dpsr_apex.config import Config
 from dpsr_apex.envs.compression import DamagedSnapshot
-from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.replay.transitions import Transitions
-from dpsr_apex.roles.labels import Labeller
+from dpsr_apex.envs.stacked import Step
+from dpsr_apex.replay.transitions import Stack, Transitions
+from dpsr_apex.roles.labels import HasStateKey, Labeller
 from dpsr_apex.roles.n_step import Arrived, NStep, Start, as_transitions
 from dpsr_apex.wire.messages import Recycle, Recycled
 
 TD_ERRORS_AT_ONCE = 512  # transitions: bounds the memory of observations and activations
 
 log = logging.getLogger(__name__)
+
+
+class Scorer(Protocol):
+    """The part of an agent that recycling needs."""
+
+    def act(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the greedy action for each observation."""
+
+    def td_errors(self, experience: Experience) -> NDArray[np.float64]:
+        """Return |TD error| of each row with the current networks."""
+
+
+class StackCodec(Protocol):
+    """Decompresses observations."""
+
+    def decompress_stacks(self, stacks: Sequence[Stack]) -> NDArray[Any]:
+        """Return observations as one new array, one row each."""
+
+
+class ReenteredEnv(HasStateKey, Protocol):
+    """The part of a `StackedEnv` that recycling needs."""
+
+    @property
+    def codec(self) -> StackCodec:
+        """The codec of its observations."""
+
+    @property
+    def actions(self) -> int:
+        """The number of actions."""
+
+    @property
+    def frames(self) -> NDArray[Any]:
+        """The current observation."""
+
+    @property
+    def stack(self) -> Stack:
+        """The current observation, compressed."""
+
+    def snapshot(self) -> bytes:
+        """Serialize the state."""
+
+    def restore(self, snapshot: bytes, stack: Stack, frames: NDArray[Any] | None = None) -> None:
+        """Return to the state of `snapshot`; raise DamagedSnapshot if it cannot be restored."""
+
+    def step(self, action: int) -> Step:
+        """Take one action."""
 
 
 class Recycling:
@@ -34,7 +81,7 @@ class Recycling:
     """
 
     def __init__(
-        self, config: Config, request: Recycle, agent: Agent, env: StackedEnv, rng: np.random.Generator
+        self, config: Config, request: Recycle, agent: Scorer, env: ReenteredEnv, rng: np.random.Generator
     ) -> None:
         self._request = request
         self._agent = agent

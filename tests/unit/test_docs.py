@@ -129,7 +129,7 @@ def _headings(page: Path) -> set[str]:
 
 @by_page
 def test_every_file_that_is_named_exists(page: Path) -> None:
-    folders = "benchmarks|configs|docs|dpsr_apex|launch|tests|tools"
+    folders = "benchmarks|configs|docs|dpsr_apex|examples|launch|tests|tools"
     for name in re.findall(rf"`((?:{folders})/[^`\s]*)`", without_blocks(page)):
         assert list(ROOT.glob(name.rstrip("/"))), name
 

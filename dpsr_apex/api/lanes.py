@@ -1,0 +1,69 @@
+"""The steps of a user's environments, lane by lane, as transitions for the replay."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsr_apex.api.observations import Known, ObservationCodec
+from dpsr_apex.config import Config
+from dpsr_apex.replay.transitions import Stack
+from dpsr_apex.roles.labels import Labeller
+from dpsr_apex.roles.n_step import Arrived, NStep, Start
+from dpsr_apex.state import State, join, split
+
+
+class LaneStep(NamedTuple):
+    """One checked step of one environment."""
+
+    obs: NDArray[Any]
+    action: int
+    reward: float
+    next_obs: NDArray[Any]
+    terminated: bool
+    truncated: bool
+    snapshot: bytes
+
+
+class Lane:
+    """One environment of the user's loop: its pending n-step transitions, its episode and its last frames."""
+
+    def __init__(self, config: Config, codec: ObservationCodec, rng: np.random.Generator) -> None:
+        self._codec = codec
+        self._n_step = NStep(config.actor.n_steps, config.learner.discount)
+        self._known: Known = {}
+        self._last: Stack = ()
+        self._obs: NDArray[Any] = np.zeros(0)
+        self._labeller = Labeller(config.replay, self, rng)
+
+    def state_key(self) -> int:
+        """Return the key of the observation that is being added."""
+        return self._codec.key(self._obs)
+
+    def push(self, step: LaneStep) -> list[Arrived]:
+        """Add one step; return the transitions that it completes."""
+        self._obs = step.obs
+        start = Start(self._compress(step.obs), step.action, step.snapshot, self._labeller.label())
+        end = self._compress(step.next_obs)
+        arrived = self._n_step.push(start, step.reward, end, step.terminated, step.truncated)
+        if step.terminated or step.truncated:
+            self._labeller.begin_episode()
+        return arrived
+
+    def _compress(self, observation: NDArray[Any]) -> Stack:
+        """Compress an observation; share its frames, or all of it, with the last one."""
+        stack, self._known = self._codec.compress(observation, self._known)
+        self._last = self._last if stack == self._last else stack
+        return self._last
+
+    def save(self) -> State:
+        """Return everything that later transitions depend on."""
+        return join({"n_step": self._n_step.save(), "labels": self._labeller.save()})
+
+    def load(self, state: State) -> None:
+        """Restore a state returned by `save`."""
+        parts = split(state)
+        self._n_step.load(parts["n_step"])
+        self._labeller.load(parts["labels"])

@@ -1,0 +1,362 @@
+"""`ReplayBuffer` against the replay core and a naive history; wrong input is refused by name and changes nothing."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import dpsr_apex as da
+from dpsr_apex.api.settings import ReplaySettings
+from dpsr_apex.config import ReplayConfig
+from dpsr_apex.envs.make import make_env, make_stacked
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.transitions import from_lists
+
+VECTOR = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+THREE = spaces.Discrete(3)
+DISCOUNT = 0.9
+
+
+def vector(lane: int, step: int) -> NDArray[np.float32]:
+    return np.array([lane, step], np.float32)
+
+
+def first_action(obs: NDArray[Any]) -> NDArray[np.int64]:
+    return np.zeros(len(obs), np.int64)
+
+
+def add_steps(buffer: da.ReplayBuffer, count: int, first: int = 0) -> None:
+    for step in range(first, first + count):
+        end = step % 7 == 6
+        buffer.add(vector(0, step), step % 3, 0.5 * step, vector(0, step + 1), end, False)
+
+
+def test_the_settings_are_those_of_the_config_but_for_what_the_loop_decides() -> None:
+    own = {item.name for item in fields(ReplayConfig)} - {"method", "capacity", "initial_priority"}
+    assert set(ReplaySettings.__annotations__) == own
+
+
+@pytest.mark.parametrize("method", ["dpsr", "double", "per", "per_rank", "uniform"])
+def test_a_buffer_samples_exactly_what_the_core_does(method: str) -> None:
+    buffer = da.ReplayBuffer(
+        *(50, VECTOR, THREE, method),
+        total_steps=400,
+        seed=5,
+        sampling_exponent=0.7,
+        bias_annealing=(0.4, 1.0),
+        replace_candidates=8,
+        recycle_period=0,
+    )
+    core = Replay(buffer.config.replay, 400, np.random.default_rng(5))
+    rng = np.random.default_rng(0)
+    for step in range(120):
+        add_steps(buffer, 1, step)
+        s_tm1, s_t = (vector(0, step).tobytes(),), (vector(0, step + 1).tobytes(),)
+        core.insert(
+            from_lists(
+                s_tm1=[s_tm1], a_tm1=[step % 3], r_t=[0.5 * step], s_t=[s_t], terminal=[step % 7 == 6], n_steps=[1]
+            )
+        )
+        batch, expected = buffer.sample(6), core.sample(6)
+        assert batch.ids.tolist() == expected.identities.tolist()
+        assert batch.weights.tolist() == expected.weights.tolist()
+        assert batch.obs.tobytes() == b"".join(stack[0] for stack in expected.transitions.s_tm1)
+        assert batch.actions.tolist() == expected.transitions.a_tm1.tolist()
+        errors = rng.normal(size=6)
+        buffer.update_priorities(torch.tensor(batch.ids), torch.tensor(errors))
+        core.update_priorities(expected.identities, np.abs(errors))
+    assert buffer.counters["priorities_updated"] == 720
+
+
+class History:
+    """All steps of all lanes, from which any transition can be recomputed."""
+
+    def __init__(self, n_steps: int) -> None:
+        self.n_steps = n_steps
+        self.steps: dict[tuple[int, int], tuple[int, float, bool, bool]] = {}
+
+    def transition(self, lane: int, step: int) -> tuple[int, float, int, bool, int]:
+        """Action, return, step of the next observation, terminal and n of the transition that starts here."""
+        total, last = 0.0, step
+        for last in range(step, step + self.n_steps):
+            _, reward, terminated, truncated = self.steps[lane, last]
+            total += DISCOUNT ** (last - step) * reward
+            if terminated or truncated:
+                break
+        return self.steps[lane, step][0], total, last + 1, self.steps[lane, last][2], last - step + 1
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), st.floats(-3, 3, width=32), st.sampled_from(["go", "go", "terminated", "truncated"])),
+    min_size=3,
+    max_size=3,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 4), st.lists(STEPS, min_size=1, max_size=30), st.sampled_from(["dpsr", "per"]))
+def test_every_sampled_row_is_a_transition_of_the_history(n_steps: int, rows: list[Any], method: str) -> None:
+    buffer = da.ReplayBuffer(
+        20, VECTOR, THREE, method, n_steps=n_steps, discount=DISCOUNT, recycle_period=4, recycle_candidates=3
+    )
+    history = History(n_steps)
+    added = 0
+    for step, lanes in enumerate(rows):
+        ends = np.array([[how == "terminated", how == "truncated"] for _, _, how in lanes])
+        for lane, (action, reward, _) in enumerate(lanes):
+            history.steps[lane, step] = action, reward, bool(ends[lane, 0]), bool(ends[lane, 1])
+        added += buffer.add(
+            np.stack([vector(lane, step) for lane in range(3)]),
+            np.array([action for action, _, _ in lanes]),
+            [reward for _, reward, _ in lanes],
+            np.stack([vector(lane, step + 1) for lane in range(3)]),
+            *ends.T,
+        )
+        assert buffer.t == added
+        if not len(buffer):
+            continue
+        batch = buffer.sample(5)
+        for row, (lane, start) in enumerate(batch.obs.astype(int).tolist()):
+            action, total, end, terminal, n = history.transition(lane, start)
+            assert batch.actions[row] == action
+            assert batch.rewards[row] == pytest.approx(total, abs=1e-5)
+            assert batch.next_obs[row].tolist() == [lane, end]
+            assert bool(batch.terminated[row]) == terminal
+            assert batch.discounts[row] == pytest.approx(DISCOUNT**n)
+        buffer.update_priorities(batch.ids, batch.rewards)
+        valid, reason = buffer._replay.check_valid()
+        assert valid, reason
+    assert len(buffer) <= 20
+
+
+def test_final_observations_and_masked_lanes() -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE, "uniform")
+    two = np.stack([vector(0, 0), vector(1, 0)])
+    final = np.array([None, vector(9, 9)], dtype=object)
+    assert buffer.add(two, [0, 1], [0, 0], two, [0, 0], [0, 1], final_obs=final) == 2
+    assert buffer.add(two, [0, 1], [0, 0], two, [0, 0], [0, 0], mask=[True, False]) == 1
+    stored = buffer._replay.read(buffer._replay.identities)
+    assert [np.frombuffer(stack[0], np.float32).tolist() for stack in stored.s_t] == [[0, 0], [9, 9], [0, 0]]
+
+
+@pytest.mark.parametrize("choice", ["low", "novel", "failure"])
+def test_recycling_stores_what_the_environment_does_from_the_stored_states(choice: str) -> None:
+    env, recycler, oracle = (make_env("CartPole-v1") for _ in range(3))
+    for one in (env, recycler, oracle):
+        one.reset(seed=0)
+    buffer = da.ReplayBuffer(
+        *(60, env.observation_space, env.action_space),
+        recycle_period=10,
+        recycle_candidates=5,
+        recycle_steps=3,
+        recycle_choice=choice,
+    )
+    rng = np.random.default_rng(1)
+    obs, _ = env.reset(seed=3)
+    recycled = 0
+    for _ in range(200):
+        action, snapshot = int(rng.integers(2)), env.snapshot()  # type: ignore[attr-defined]  # restorable
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        buffer.add(obs, action, reward, next_obs, terminated, truncated, snapshot)
+        recycled += buffer.recycle(
+            recycler, lambda batch: np.zeros(len(batch)).astype(int), lambda batch: batch.rewards
+        )
+        assert buffer.rounds_open == 0
+        obs = env.reset()[0] if terminated or truncated else next_obs
+    assert recycled == buffer.counters["recycled"] > 0
+    assert buffer._replay.check_valid() == (True, "")
+    stored = buffer._replay.read(buffer._replay.identities[buffer._replay.depths > 0])
+    for row in range(len(stored)):
+        s_tm1, s_t = (np.frombuffer(stack[row][0], np.float32) for stack in (stored.s_tm1, stored.s_t))
+        oracle.restore(stored.snapshots[row], s_tm1)  # type: ignore[attr-defined]  # restorable
+        after, paid, terminated, _, _ = oracle.step(int(stored.a_tm1[row]))
+        assert (after.tolist(), paid, terminated) == (s_t.tolist(), stored.r_t[row], stored.terminal[row])
+
+
+def test_a_round_that_is_not_recycled_ends_with_the_next_step_and_nothing_is_lost() -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE, recycle_period=10, recycle_candidates=3)
+    add_steps(buffer, 20)
+    assert (buffer.rounds_open, buffer.t) == (1, 20)
+    add_steps(buffer, 1, 20)
+    assert (buffer.rounds_open, buffer.counters["rounds_expired"]) == (0, 1)
+    assert buffer._replay.check_valid() == (True, "")
+
+
+def test_a_state_without_a_snapshot_is_not_re_entered() -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE, recycle_period=10, recycle_candidates=3)
+    add_steps(buffer, 20)
+    assert buffer.recycle(make_env("CartPole-v1"), first_action, lambda batch: batch.rewards) == 0
+    assert buffer.counters["candidates_lost"] == 3
+
+
+def test_a_loaded_buffer_continues_exactly(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"n_steps": 3, "replace_candidates": 4, "recycle_period": 0, "seed": 2}
+    first = da.ReplayBuffer(30, VECTOR, THREE, **arguments)
+    add_steps(first, 50)
+    first.update_priorities(first.sample(10).ids, np.arange(10.0))
+    later = da.ReplayBuffer(30, VECTOR, THREE, **arguments)
+    add_steps(later, 60)
+    later.save(tmp_path / "buffer")  # replaced, although it has the greater t
+    first.save(tmp_path / "buffer")
+    second = da.ReplayBuffer(30, VECTOR, THREE, **arguments)
+    second.load(tmp_path / "buffer")
+    for buffer in (first, second):
+        add_steps(buffer, 20, 50)
+    for mine, theirs in zip(first.sample(16), second.sample(16), strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    with pytest.raises(da.UserError, match="saved with n_steps = 3, but this buffer has 1"):
+        da.ReplayBuffer(30, VECTOR, THREE, **arguments | {"n_steps": 1}).load(tmp_path / "buffer")
+    with pytest.raises(da.UserError, match="only into a new buffer"):
+        second.load(tmp_path / "buffer")
+    with pytest.raises(da.UserError, match="not a saved buffer"):
+        da.ReplayBuffer(30, VECTOR, THREE).load(tmp_path)
+
+
+def play_breakout(buffer: da.ReplayBuffer, steps: int, channels_last: bool) -> list[NDArray[np.uint8]]:
+    """Add random steps of Breakout, with observations and snapshots as copies; return a few of the observations."""
+    env = make_stacked("Breakout", seed=0)
+    rng = np.random.default_rng(0)
+    kept = []
+    for step in range(steps):
+        obs, snapshot, action = env.frames.copy(), env.snapshot(), int(rng.integers(env.actions))
+        outcome = env.step(action)
+        pair = [np.moveaxis(one, 0, -1) if channels_last else one for one in (obs, env.frames.copy())]
+        buffer.add(pair[0], action, outcome.reward, pair[1], outcome.terminal, outcome.truncated, snapshot)
+        if step % (steps // 10) == 0:
+            kept.append(pair[0])
+        if outcome.terminal or outcome.truncated:
+            env.reset()
+    env.close()
+    return kept
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_an_atari_transition_takes_less_than_a_kilobyte_with_its_snapshot(channels_last: bool) -> None:
+    steps = 400
+    shape = (84, 84, 4) if channels_last else (4, 84, 84)
+    space, actions = spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(4)
+    play_breakout(da.ReplayBuffer(20, space, actions), 20, channels_last)  # imports and compiles
+    tracemalloc.start()
+    try:
+        buffer = da.ReplayBuffer(steps, space, actions)
+        kept = play_breakout(buffer, steps, channels_last)
+        used = tracemalloc.get_traced_memory()[0] - sum(obs.nbytes for obs in kept)
+    finally:
+        tracemalloc.stop()
+    assert used / steps < 1024
+    stored = buffer._decompress(buffer._replay.read(buffer._replay.identities)).s_tm1
+    for place, obs in enumerate(kept):
+        np.testing.assert_array_equal(stored[place * (steps // 10)], obs)
+
+
+def test_a_batch_becomes_tensors() -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    add_steps(buffer, 5)
+    batch = buffer.sample(4)
+    tensors = batch.torch("cpu")
+    assert tensors.actions.dtype == torch.int64
+    for array, tensor in zip(batch[:-1], tensors[:-1], strict=True):
+        np.testing.assert_array_equal(array, tensor.numpy())
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"method": "perr"}, "method must be one of .*'per'.* \\(got 'perr'\\)"),
+    ({"capacity": -1}, "capacity must be between 1 and .* \\(got -1\\)"),
+    ({"capacity": 10.5}, "capacity must be an integer"),
+    ({"sampling_exponent": 9}, "sampling_exponent must be between 0 and 5 \\(got 9\\)"),
+    ({"sampling_exponent": "high"}, "sampling_exponent must be a finite number, or \\(start, end\\)"),
+    ({"replace_candidates": 11}, "replace_candidates must be at most capacity, which is 10"),
+    ({"n_steps": 0}, "n_steps must be between 1 and 255"),
+    ({"discount": 1.5}, "discount must be between 0 and 1"),
+    ({"total_steps": 0}, "total_steps must be >= 1"),
+    ({"seed": -1}, "seed must be between"),
+    ({"alpha": 0.6}, "no setting 'alpha'; it has sampling_exponent"),
+    ({"observation_space": spaces.Dict(a=VECTOR)}, "observation_space must be a Box"),
+    ({"action_space": VECTOR}, "action_space must be a Discrete space that starts at 0"),
+    ({"action_space": spaces.Discrete(3, start=1)}, "action_space must be a Discrete space that starts at 0"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_a_wrong_argument_is_refused_in_one_line(arguments: dict[str, Any], message: str) -> None:
+    usual: dict[str, Any] = {"capacity": 10, "observation_space": VECTOR, "action_space": THREE}
+    with pytest.raises(da.UserError, match=message) as refusal:
+        da.ReplayBuffer(**usual | arguments)
+    assert "\n" not in str(refusal.value)
+
+
+STEP = {"obs": vector(0, 0), "action": 0, "reward": 0.0, "next_obs": vector(0, 1), "terminated": False}
+REFUSED_STEPS: list[tuple[dict[str, Any], str]] = [
+    ({"obs": np.zeros(3, np.float32)}, "obs must have the shape \\(2,\\) \\(got \\(3,\\)\\)"),
+    ({"obs": np.zeros((2, 2), np.float32)}, "obs must be of 1 lanes"),
+    ({"obs": ["a", "b"]}, "obs must be float32"),
+    ({"obs": (b"frame", object())}, "obs must be an array of numbers"),
+    ({"next_obs": np.array([0, np.nan])}, "next_obs must be finite \\(got nan\\)"),
+    ({"action": 3}, "action must be between 0 and 2 \\(got 3\\)"),
+    ({"action": 0.5}, "action must be integers"),
+    ({"reward": float("inf")}, "reward must be finite"),
+    ({"reward": [1.0, 2.0]}, "reward must have the shape \\(\\)"),
+    ({"terminated": 0.5}, "terminated must be booleans"),
+    ({"truncated": None}, "truncated must be an array"),
+    ({"snapshot": "state"}, "snapshot must be bytes"),
+    ({"mask": [True, False]}, "mask must have the shape \\(1,\\)"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED_STEPS)
+def test_a_wrong_step_is_refused_and_changes_nothing(arguments: dict[str, Any], message: str) -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE, n_steps=2)
+    add_steps(buffer, 4)
+    with pytest.raises(da.UserError, match=message):
+        buffer.add(**{"truncated": False, **STEP, **arguments})
+    assert buffer.t == 3
+    add_steps(buffer, 1, 4)
+    rows = buffer._decompress(buffer._replay.read(buffer._replay.identities))
+    assert rows.s_tm1[:, 1].tolist() == [0, 1, 2, 3]
+    assert rows.s_t[:, 1].tolist() == [2, 3, 4, 5]
+
+
+def test_pixels_are_not_taken_from_floats() -> None:
+    buffer = da.ReplayBuffer(10, spaces.Box(0, 255, (2, 2), np.uint8), THREE)
+    with pytest.raises(da.UserError, match="obs must be uint8"):
+        buffer.add(np.ones((2, 2)), 0, 0.0, np.ones((2, 2)), False, False)
+
+
+@pytest.mark.parametrize(
+    ("ids", "td_errors", "message"),
+    [
+        ([0, 1], [1.0], "td_errors must have the shape \\(2,\\) \\(got \\(1,\\)\\)"),
+        ([0, 1], torch.tensor([1.0, torch.nan]), "td_errors must be finite"),
+        ([0.5], [1.0], "ids must be integers"),
+        (0, 1.0, "ids must have one axis"),
+        ([0], [1e60], "td_errors: .*1e\\+50"),
+    ],
+)
+def test_wrong_priorities_are_refused_and_change_nothing(ids: Any, td_errors: Any, message: str) -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    add_steps(buffer, 3)
+    before = buffer._replay.priorities.tolist()
+    with pytest.raises(da.UserError, match=message):
+        buffer.update_priorities(ids, td_errors)
+    assert buffer._replay.priorities.tolist() == before
+
+
+def test_what_cannot_be_sampled_or_recycled_is_refused() -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    with pytest.raises(da.UserError, match="the buffer is empty"):
+        buffer.sample(4)
+    for size in (0, -1, 2.5, True):
+        with pytest.raises(da.UserError, match="batch_size must be an integer >= 1"):
+            buffer.sample(size)  # type: ignore[arg-type]  # the wrong type is the test
+    with pytest.raises(da.UserError, match="env cannot be restored: object has no step"):
+        buffer.recycle(object(), lambda obs: obs, lambda batch: batch)
