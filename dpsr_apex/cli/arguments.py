@@ -32,6 +32,17 @@ def hold_lifeline(given: argparse.Namespace, seconds: float) -> None:
         end_with_supervisor(seconds)
 
 
+def record_video_if_wanted(path: Path) -> None:
+    """Record an episode of a finished run, if its config asks for it."""
+    from dpsr_apex.config_files import load_config
+    from dpsr_apex.record.run_directory import RunDirectory
+
+    if load_config(RunDirectory.open(path).config).evaluation.video:
+        from dpsr_apex.play import record_video
+
+        record_video(path)
+
+
 def natural(text: str) -> int:
     """Parse an integer >= 0."""
     if not text.isdecimal():

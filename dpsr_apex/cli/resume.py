@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dpsr_apex.cli.arguments import add_bind, add_run_directory, positive
+from dpsr_apex.cli.arguments import add_bind, add_run_directory, positive, record_video_if_wanted
 from dpsr_apex.cli.engines import add_cluster, choose_place
 
 SUMMARY = "continue a run from its newest checkpoint"
@@ -40,9 +40,6 @@ def run(given: argparse.Namespace) -> int:
 
     from dpsr_apex.running import resume
 
-    code = resume(directory.path, given.steps, given.checkpoint, given.actors, place.engine_for)
-    if code == 0 and config.evaluation.video:
-        from dpsr_apex.play import record_video
-
-        record_video(directory.path)
-    return code
+    return resume(
+        directory.path, given.steps, given.checkpoint, given.actors, place.engine_for, record_video_if_wanted
+    )

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dpsr_apex import timeouts
-from dpsr_apex.cli.arguments import add_bind, add_lifeline, hold_lifeline, positive
+from dpsr_apex.cli.arguments import add_bind, add_lifeline, hold_lifeline, positive, record_video_if_wanted
 from dpsr_apex.cli.engines import add_cluster, choose_place
 from dpsr_apex.methods import METHODS
 
@@ -79,9 +79,4 @@ def run(given: argparse.Namespace) -> int:
     from dpsr_apex.running import continue_or_train, train
 
     start = continue_or_train if given.resume else train
-    code = start(config, path, place.engine_for)
-    if code == 0 and config.evaluation.video:
-        from dpsr_apex.play import record_video
-
-        record_video(path)
-    return code
+    return start(config, path, place.engine_for, record_video_if_wanted)

@@ -22,6 +22,7 @@ from dpsr_apex.record.ending import Ending, read_ending
 from dpsr_apex.record.metrics import fingerprint
 from dpsr_apex.record.run_directory import RunDirectory
 from tests.system.runs import eventually
+from tests.system.terminals import in_terminal
 
 COMMAND = Path(sys.executable).with_name("dpsr-apex")
 WEIGHTS = ("weights/best.safetensors", "weights/last.safetensors")
@@ -54,12 +55,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("finished") / "run"
     ended = dpsr_apex(*train_small("--run-dir", path))
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert f"dpsr-apex resume {path} --steps 1000000" in ended.stdout, "the command that continues it"
+    assert ended.stdout.splitlines()[-1].endswith(f"dpsr-apex resume {path} --steps 480"), "twice as long"
     assert read_ending(RunDirectory(path)) == Ending("finished", 0, 240)
     assert [row["t"] for row in read_rows(path / "evaluations.jsonl")] == [240]
     last = read_rows(path / "metrics.jsonl")[-1]
     assert (last["rounds_opened"], last["rounds_closed"]) == (7, 7)
     return path
+
+
+def test_in_a_terminal_the_command_that_continues_a_run_is_below_its_last_screen(tmp_path: Path) -> None:
+    with in_terminal(COMMAND, *train_small("--run-dir", tmp_path / "run")) as terminal:
+        text = terminal.await_text("--steps 480")
+        assert text.index("rate limiter") < text.index("Score:") < text.index("Done. To train longer:")
+        assert text.rstrip().endswith("--steps 480")
 
 
 @pytest.fixture
