@@ -40,6 +40,4 @@ def run(given: argparse.Namespace) -> int:
 
     from dpsr_apex.running import resume
 
-    return resume(
-        directory.path, given.steps, given.checkpoint, given.actors, place.engine_for, record_video_if_wanted
-    )
+    return resume(directory.path, given.steps, given.checkpoint, given.actors, place.engine_for, record_video_if_wanted)
