@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ EXAMPLES = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    command.add_argument("config", metavar="CONFIG", help="a TOML file, or the name of a shipped config (cartpole)")
+    command.add_argument("config", metavar="CONFIG", help="a TOML file, a shipped config (cartpole), or atari/GAME")
     processes = command.add_mutually_exclusive_group()
     processes.add_argument(
         "--actors", type=positive, metavar="N", help="number of actor processes (default: all cores but one)"
@@ -54,8 +55,8 @@ def run(given: argparse.Namespace) -> int:
     """Start the run, or with --resume continue it; return the exit code."""
     hold_lifeline(given, timeouts.SOLO_LEAVE)
 
-    from dpsr_apex.config_files import load_config
-    from dpsr_apex.record.run_directory import RunDirectory, default_path
+    from dpsr_apex.config_files import describe_params, load_config
+    from dpsr_apex.record.run_directory import RunDirectory, default_path, name_of
 
     flags = {
         "replay.method": given.method,
@@ -66,8 +67,7 @@ def run(given: argparse.Namespace) -> int:
     }
     overrides = [f"{key}={value}" for key, value in flags.items() if value is not None]
     config = load_config(given.config, base=given.base, params=given.params, overrides=[*overrides, *given.set])
-    name = Path(given.config).stem
-    path = given.run_dir or default_path(name, config.replay.method, config.run.seed, datetime.now())
+    path = given.run_dir or default_path(name_of(config), config.replay.method, config.run.seed, datetime.now())
     if given.cluster is not None:
         path = path.resolve()  # nodes may have other working directories
     if not given.resume:
@@ -78,5 +78,7 @@ def run(given: argparse.Namespace) -> int:
 
     from dpsr_apex.running import continue_or_train, train
 
+    if config.replay.method == "dpsr" and (described := describe_params(given.config, given.params)):
+        sys.stdout.write(f"Parameter set: {described}\n")
     start = continue_or_train if given.resume else train
     return start(config, path, place.engine_for, record_video_if_wanted)
