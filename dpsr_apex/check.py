@@ -18,6 +18,7 @@ def check_command(names: list[str], moments: int = 300) -> int:
     console.print(_table(results))
     for result in results:
         if not result.passed:
+            console.print(result.trace, end="", soft_wrap=True)
             console.print(f"{result.name}: {result.problem or 'no state could be checked'}")
     passed = sum(result.passed for result in results)
     console.print(f"{passed} of {len(results)} can be saved and restored exactly")

@@ -5,6 +5,7 @@ For a multi-process run this process does not load torch; only the processes tha
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -138,7 +139,8 @@ def ensure_usable(config: Config) -> None:
         raise
     except Exception as error:  # a user's environment may raise anything
         remedy = "Fix its reset() or step(), which were called with random actions."
-        raise UnusableEnvironment(config.env.name, f"it raised {type(error).__name__}: {error}", remedy) from error
+        problem, trace = f"it raised {type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+        raise UnusableEnvironment(config.env.name, problem, remedy, trace) from error
     if ":" in config.learner.agent or config.learner.network != "auto":  # the others always fit, and torch loads slowly
         build_agent(one_thread(config), env, 0)
     if not config.replay.recycles:

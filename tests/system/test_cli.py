@@ -202,6 +202,22 @@ def test_only_a_running_distributed_run_can_change_its_rate_or_its_actors(
     assert str(finished) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("Raising", 'return table["missing"]'), ("RaisingRestore", 'raise RuntimeError("no such state")')],
+)
+def test_an_exception_in_a_users_environment_is_shown_with_its_traceback(
+    name: str, where: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train_small("--set", f"env.name=tasks:{name}", "--run-dir", "run")) == 2
+    error = capsys.readouterr().err
+    assert where in error
+    assert error.splitlines()[-1].startswith(f"dpsr-apex: tasks:{name}: it ")
+    assert not (workplace / "run").exists()
+    assert main(["check", f"tasks:{name}"]) == 1
+    assert where in capsys.readouterr().out
+
+
 def test_resume_refuses_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         refused = dpsr_apex("resume", path)
