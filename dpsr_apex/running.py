@@ -22,6 +22,7 @@ from dpsr_apex.errors import UserError
 from dpsr_apex.files import read_rows
 from dpsr_apex.formatting import pasteable
 from dpsr_apex.interrupt import Interrupt
+from dpsr_apex.live.console import make_console
 from dpsr_apex.live.curve import draw_run
 from dpsr_apex.live.view import LiveView
 from dpsr_apex.record.checkpoint import (
@@ -36,6 +37,7 @@ from dpsr_apex.record.ending import Ending, remove_ending, write_ending
 from dpsr_apex.record.evaluations import score_line
 from dpsr_apex.record.lock import serving_alone, wait_until_free
 from dpsr_apex.record.metrics import truncate_after
+from dpsr_apex.record.progress import is_finished
 from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
 from dpsr_apex.roles.build import build_agent, build_env, one_thread
 from dpsr_apex.supervise.engines import Engine
@@ -58,6 +60,10 @@ def train(config: Config, path: Path, engine_for: EngineFor, after: AfterRun = _
     """Start a new run in a new run directory."""
     ensure_usable(config)
     engine = _engine(config, path, engine_for)
+    if config.learner.device == "cuda" and not (engine and engine.flags):  # on a cluster the learner has another node
+        from dpsr_apex.agent.devices import choose_device
+
+        choose_device(config.learner.device)
     run = RunDirectory.create(path)
     write_config(config, run)
     return _run(config, run, None, engine, after)
@@ -73,7 +79,12 @@ def resume(
 ) -> int:
     """Continue a run from its newest checkpoint, or from the given one; `total_steps` can extend it."""
     run = RunDirectory.open(path)
-    engine = _engine(load_config(run.config), path, engine_for)
+    config = load_config(run.config)
+    if total_steps in (None, config.run.total_steps) and checkpoint is None and is_finished(run):
+        longer = pasteable("resume", path, "--steps", str(2 * config.run.total_steps))
+        make_console().print(f"{path} is finished. To train longer: {longer}", soft_wrap=True)
+        return 0
+    engine = _engine(config, path, engine_for)
     _wait_until_free(run, engine)
     return _continue(run, total_steps, checkpoint, actors, engine, after)
 

@@ -57,6 +57,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def steps(text: str) -> int:
+    """Parse a number of steps >= 1, also written as 1e6 or 1_000_000."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 1 <= number < 2**63 or number != int(number):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1, such as 100000 or 1e6")
+    return int(text) if text.isdecimal() else int(number)
+
+
 def positive_number(text: str) -> float:
     """Parse a finite number > 0."""
     try:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dpsr_apex import timeouts
-from dpsr_apex.cli.arguments import add_bind, add_lifeline, hold_lifeline, positive, record_video_if_wanted
+from dpsr_apex.cli.arguments import add_bind, add_lifeline, hold_lifeline, positive, record_video_if_wanted, steps
 from dpsr_apex.cli.engines import add_cluster, choose_place
 from dpsr_apex.methods import METHODS
 
@@ -37,7 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--base", metavar="NAME", help="base settings: paper, released, apex, modern or classic")
     command.add_argument("--params", metavar="NAME", help="parameter set: best, second, third or dpsr0 to dpsr4")
     command.add_argument("--seed", type=int, metavar="S", help="random seed (run.seed)")
-    command.add_argument("--steps", type=int, metavar="T", help="length of the run in transitions (run.total_steps)")
+    command.add_argument("--steps", type=steps, metavar="T", help="length of the run in transitions (run.total_steps)")
     command.add_argument("--device", choices=("auto", "cpu", "cuda"), help="device of the network (learner.device)")
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, such as replay.capacity=10000"

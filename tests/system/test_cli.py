@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from dpsr_apex.cli import COMMANDS, main
 from dpsr_apex.files import read_rows
@@ -280,6 +281,20 @@ def test_a_run_can_be_made_longer_but_not_shorter_than_its_checkpoint(
     assert main(["resume", str(run), "--steps", "300"]) == 0
     assert [row["t"] for row in read_rows(run / "evaluations.jsonl")] == [240, 300]
     assert "total_steps = 300" in (run / "config.toml").read_text()
+
+
+def test_a_finished_run_is_not_started_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(run)
+    assert main(["resume", str(run)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f" resume {run} --steps 480")
+    assert contents(run) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("place", ["--solo", "--actors=1"])
+def test_a_device_that_is_missing_is_refused_before_a_run_directory_exists(place: str, tmp_path: Path) -> None:
+    assert main(["train", "cartpole", place, "--device=cuda", "--run-dir", str(tmp_path / "run")]) == 2
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_config_of_a_run_can_be_run_again(finished: Path, tmp_path: Path) -> None:
