@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -331,6 +333,28 @@ def test_eval_prints_every_score_and_records_a_video(finished: Path, tmp_path: P
     assert means == pytest.approx([sum(scores) / 3, sorted(scores)[1]], abs=0.01), "mean and median"
     assert str(video) in filmed
     assert video.read_bytes()[4:8] == b"ftyp"
+
+
+def test_eval_plays_the_chosen_weights_with_a_seed_and_prints_json(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def played(*options: str) -> dict[str, Any]:
+        assert main(["eval", str(finished), "--episodes", "3", "--json", *options]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    log = tmp_path / "episodes.jsonl"
+    newest = played("--log", str(log))
+    assert (newest["t"], newest["games"], newest["seed"]) == (240, 3, 0)
+    assert [(row["score"], row["steps"]) for row in read_rows(log)] == list(
+        zip(newest["scores"], newest["steps"], strict=True)
+    )
+    last = played("--weights", "last")
+    assert last["scores"] == newest["scores"] == played("--weights", "best")["scores"]  # of the only evaluation
+    assert played("--seed", "7")["scores"] == played("--seed", "7", "--weights", "last")["scores"] != last["scores"]
+    assert Path(played("--weights", str(finished / WEIGHTS[0]))["weights"]) == finished / WEIGHTS[0]
+    assert main(["eval", str(finished), "--weights", str(tmp_path / "none.safetensors")]) == 2
+    assert "none.safetensors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("video", "named"), [("games.avi", ".mp4"), ("nowhere/games.mp4", "nowhere")])
