@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -11,23 +14,34 @@ from dpsr_apex.envs.check import Result, check_restore
 from dpsr_apex.live.console import make_console, make_progress
 
 
-def check_command(names: list[str], moments: int = 300) -> int:
+def check_command(
+    names: list[str], moments: int = 300, arguments: Mapping[str, Any] | None = None, stack: int | None = None
+) -> int:
     """Check environments one after the other and print a table; return the exit code, 0 if all passed."""
     console = make_console()
-    results = [_watched(console, name, moments) for name in names]
+    results = [_watched(console, name, moments, arguments, stack) for name in names]
     console.print(_table(results))
     for result in results:
         if not result.passed:
+            console.print(result.trace, end="", soft_wrap=True)
             console.print(f"{result.name}: {result.problem or 'no state could be checked'}")
     passed = sum(result.passed for result in results)
     console.print(f"{passed} of {len(results)} can be saved and restored exactly")
     return 0 if passed == len(results) else 1
 
 
-def _watched(console: Console, name: str, moments: int) -> Result:
+def _watched(
+    console: Console, name: str, moments: int, arguments: Mapping[str, Any] | None, stack: int | None
+) -> Result:
     with make_progress(console) as progress:
         task = progress.add_task(name, total=moments)
-        return check_restore(name, moments=moments, progress=lambda done: progress.update(task, completed=done))
+        return check_restore(
+            name,
+            arguments,
+            moments,
+            stack=stack,
+            progress=lambda done: progress.update(task, completed=done),
+        )
 
 
 def _table(results: list[Result]) -> Table:

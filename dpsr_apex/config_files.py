@@ -32,6 +32,9 @@ from dpsr_apex.schedules import Schedule, constant
 
 Option = TypeVar("Option")
 
+ATARI = "atari/"  # folder of the configs of Atari games
+COMMON_SET = "dpsr3"  # parameter set of games without a config of their own: one set of the paper for all games
+
 
 @dataclass(frozen=True)
 class _Layer:
@@ -51,13 +54,44 @@ def load_config(
 ) -> Config:
     """Return the validated config of `source`: a TOML file, or the name of a shipped config such as "atari/breakout".
 
+    "atari/GAME" is accepted for every game of the Arcade Learning Environment.
+
     `base` and `params` override the file's own keys of these names. An override is "dotted.key=value" with the value
     in TOML syntax, except that a bare word is a string. `tables` are trees of settings, by origin, that override the
     file and are overridden by the overrides. Raise ConfigError if the config is invalid.
     """
-    path = find_file(source, shipped_configs())
+    table, path = _read(source)
     more = [_layer(table, origin) for origin, table in (tables or {}).items()]
-    return _load(read_toml(path), path, base, params, [*more, *map(_override, overrides)])
+    return _load(table, path, base, params, [*more, *map(_override, overrides)])
+
+
+def describe_params(source: str | Path, params: str | None = None) -> str:
+    """Return the name, the origin and the settings of the parameter set that `load_config` uses; empty without one."""
+    table, path = _read(source)
+    name = params if params is not None else table.get("params")
+    if name is None:
+        return ""
+    layer = _choose("params", name, _sets(table, path))
+    values = ", ".join(f"{key.split('.')[1]} = {toml_value(value)}" for key, value in layer.values.items())
+    return f"{name} of {layer.origin.partition(' of ')[2]} ({values})"
+
+
+def _read(source: str | Path) -> tuple[dict[str, Any], Path]:
+    """Return the content and the path of a config; for an Atari game without a file, the paper's common settings."""
+    shipped = shipped_configs()
+    folder, slash, game = str(source).removesuffix(".toml").rpartition("/")
+    if Path(source).is_file() or folder + slash != ATARI or not re.fullmatch(r"\w+", game):
+        path = find_file(source, shipped)
+        return read_toml(path), path
+    own = [path for name, path in shipped.items() if name.startswith(ATARI) and _same_game(path.stem, game)]
+    if own:
+        return read_toml(own[0]), own[0]
+    words = [f"{word[0].upper()}{word[1:]}" for word in game.split("_") if word]
+    return {"base": "paper", "params": COMMON_SET, "env": {"name": "".join(words)}}, Path(f"{source}")
+
+
+def _same_game(one: str, other: str) -> bool:
+    return one.replace("_", "").lower() == other.replace("_", "").lower()
 
 
 def parse_config(text: str, origin: str) -> Config:

@@ -11,3 +11,4 @@ class UserError(Exception):
     """
 
     exit_code = 2
+    trace = ""  # traceback of an exception in the user's own code, which is printed before the message

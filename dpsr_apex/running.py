@@ -5,6 +5,7 @@ For a multi-process run this process does not load torch; only the processes tha
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from dpsr_apex.errors import UserError
 from dpsr_apex.files import read_rows
 from dpsr_apex.formatting import pasteable
 from dpsr_apex.interrupt import Interrupt
+from dpsr_apex.live.console import make_console
 from dpsr_apex.live.curve import draw_run
 from dpsr_apex.live.view import LiveView
 from dpsr_apex.record.checkpoint import (
@@ -35,52 +37,72 @@ from dpsr_apex.record.ending import Ending, remove_ending, write_ending
 from dpsr_apex.record.evaluations import score_line
 from dpsr_apex.record.lock import serving_alone, wait_until_free
 from dpsr_apex.record.metrics import truncate_after
-from dpsr_apex.record.progress import goal_of
+from dpsr_apex.record.progress import goal_of, is_finished
 from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
 from dpsr_apex.roles.build import build_agent, build_env, one_thread
 from dpsr_apex.supervise.engines import Engine
 from dpsr_apex.supervise.supervisor import RunFailed, Supervisor
 
-FULL_RUN = 1_000_000  # transitions, the paper's T
 TRIED_STEPS = 100  # environment steps that are tried before a run is started
 
 EngineFor = Callable[[Path], Engine]
 """Returns the engine that starts the processes of a run in this directory."""
 
+AfterRun = Callable[[Path], None]
+"""Called with the directory of a finished run, before the last line is printed."""
 
-def train(config: Config, path: Path, engine_for: EngineFor) -> int:
+
+def _do_nothing(_path: Path) -> None:
+    pass
+
+
+def train(config: Config, path: Path, engine_for: EngineFor, after: AfterRun = _do_nothing) -> int:
     """Start a new run in a new run directory."""
     ensure_usable(config)
     engine = _engine(config, path, engine_for)
+    if config.learner.device == "cuda" and not (engine and engine.flags):  # on a cluster the learner has another node
+        from dpsr_apex.agent.devices import choose_device
+
+        choose_device(config.learner.device)
     run = RunDirectory.create(path)
     write_config(config, run)
-    return _run(config, run, None, engine)
+    return _run(config, run, None, engine, after)
 
 
 def resume(
-    path: Path, total_steps: int | None, checkpoint: Path | None, actors: int | None, engine_for: EngineFor
+    path: Path,
+    total_steps: int | None,
+    checkpoint: Path | None,
+    actors: int | None,
+    engine_for: EngineFor,
+    after: AfterRun = _do_nothing,
 ) -> int:
     """Continue a run from its newest checkpoint, or from the given one; `total_steps` can extend it."""
     run = RunDirectory.open(path)
-    engine = _engine(load_config(run.config), path, engine_for)
+    config = load_config(run.config)
+    if total_steps in (None, config.run.total_steps) and checkpoint is None and is_finished(run):
+        longer = pasteable("resume", path, "--steps", str(2 * config.run.total_steps))
+        make_console().print(f"{path} is finished. To train longer: {longer}", soft_wrap=True)
+        return 0
+    engine = _engine(config, path, engine_for)
     _wait_until_free(run, engine)
-    return _continue(run, total_steps, checkpoint, actors, engine)
+    return _continue(run, total_steps, checkpoint, actors, engine, after)
 
 
-def continue_or_train(config: Config, path: Path, engine_for: EngineFor) -> int:
+def continue_or_train(config: Config, path: Path, engine_for: EngineFor, after: AfterRun = _do_nothing) -> int:
     """Continue the run in `path` if it has this config, or start it if it does not exist: `train --resume`."""
     if RunDirectory.is_free(path):
-        return train(config, path, engine_for)
+        return train(config, path, engine_for, after)
     run = RunDirectory.open(path)
     ensure_same(config, run.config)
     engine = _engine(config, path, engine_for)
     _wait_until_free(run, engine)
     if list_checkpoints(run.checkpoints):
-        return _continue(run, None, None, config.system.actors or None, engine)
+        return _continue(run, None, None, config.system.actors or None, engine, after)
     write_config(config, run)
     for rows in _records(run):  # left by a run that was killed before its first checkpoint
         truncate_after(rows, 0)
-    return _run(config, run, None, engine)
+    return _run(config, run, None, engine, after)
 
 
 def _engine(config: Config, path: Path, engine_for: EngineFor) -> Engine | None:
@@ -93,7 +115,12 @@ def _wait_until_free(run: RunDirectory, engine: Engine | None) -> None:
 
 
 def _continue(
-    run: RunDirectory, total_steps: int | None, checkpoint: Path | None, actors: int | None, engine: Engine | None
+    run: RunDirectory,
+    total_steps: int | None,
+    checkpoint: Path | None,
+    actors: int | None,
+    engine: Engine | None,
+    after: AfterRun,
 ) -> int:
     config = load_config(run.config)
     found = _continued(run, checkpoint)
@@ -112,7 +139,7 @@ def _continue(
     discard_after(run.checkpoints, found.t)
     if config.system.actors:  # the replay process loads the checkpoint, which may be too large to be in memory twice
         found = found._replace(parts={})
-    return _run(config, run, found, engine)
+    return _run(config, run, found, engine, after)
 
 
 def ensure_usable(config: Config) -> None:
@@ -123,7 +150,8 @@ def ensure_usable(config: Config) -> None:
         raise
     except Exception as error:  # a user's environment may raise anything
         remedy = "Fix its reset() or step(), which were called with random actions."
-        raise UnusableEnvironment(config.env.name, f"it raised {type(error).__name__}: {error}", remedy) from error
+        problem, trace = f"it raised {type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+        raise UnusableEnvironment(config.env.name, problem, remedy, trace) from error
     if ":" in config.learner.agent or config.learner.network != "auto":  # the others always fit, and torch loads slowly
         build_agent(one_thread(config), env, 0)
     if not config.replay.recycles:
@@ -154,7 +182,9 @@ def _records(run: RunDirectory) -> tuple[Path, Path]:
     return run.metrics, run.evaluations
 
 
-def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engine: Engine | None) -> int:
+def _run(
+    config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engine: Engine | None, after: AfterRun
+) -> int:
     name = "solo" if engine is None else "supervisor"
     with (
         run.log_to(name) as log,
@@ -176,11 +206,12 @@ def _run(config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engin
             raise
         ending = _ending(run, interrupt, finished)
         write_ending(run, ending)
-        if finished:
-            view.note(score_line(run))
-        view.note(f"Learning curve: {run.curve}")
-        _note_how_to_continue(config, run, view, engine.flags if engine else (), finished)
-        return ending.exit_code
+    if finished:  # below the last screen, which would otherwise push these lines out of sight
+        view.note(score_line(run))
+        after(run.path)
+    view.note(f"Learning curve: {run.curve}")
+    _note_how_to_continue(config, run, view, engine.flags if engine else (), finished)
+    return ending.exit_code
 
 
 def _ending(run: RunDirectory, interrupt: Interrupt, finished: bool) -> Ending:
@@ -218,7 +249,7 @@ def _note_how_to_continue(
 ) -> None:
     """Show the command that continues this run, with the flags of its engine."""
     if finished:
-        steps = max(FULL_RUN, 2 * config.run.total_steps)
+        steps = 2 * config.run.total_steps
         view.note(f"Done. To train longer: {pasteable('resume', run.path, '--steps', str(steps), *flags)}")
     elif saved := list_checkpoints(run.checkpoints):
         view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To continue: {pasteable('resume', run.path, *flags)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
 
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.run(given)
     except UserError as error:
+        sys.stderr.write(error.trace)
         return fail(str(error), error.exit_code)
     except (FloatingPointError, OSError) as error:
         return fail(f"{type(error).__name__}: {error}", 1)

@@ -32,6 +32,17 @@ def hold_lifeline(given: argparse.Namespace, seconds: float) -> None:
         end_with_supervisor(seconds)
 
 
+def record_video_if_wanted(path: Path) -> None:
+    """Record an episode of a finished run, if its config asks for it."""
+    from dpsr_apex.config_files import load_config
+    from dpsr_apex.record.run_directory import RunDirectory
+
+    if load_config(RunDirectory.open(path).config).evaluation.video:
+        from dpsr_apex.play import record_video
+
+        record_video(path)
+
+
 def natural(text: str) -> int:
     """Parse an integer >= 0."""
     if not text.isdecimal():
@@ -44,6 +55,17 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not an integer of at least 1")
     return int(text)
+
+
+def steps(text: str) -> int:
+    """Parse a number of steps >= 1, also written as 1e6 or 1_000_000."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 1 <= number < 2**63 or number != int(number):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1, such as 100000 or 1e6")
+    return int(text) if text.isdecimal() else int(number)
 
 
 def positive_number(text: str) -> float:

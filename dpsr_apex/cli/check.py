@@ -10,6 +10,7 @@ SUMMARY = "verify that environments can be saved and restored exactly"
 EXAMPLES = """\
   dpsr-apex check Breakout CartPole-v1
   dpsr-apex check my_package.my_module:MyEnv
+  dpsr-apex check Corridor --set env.arguments.depth=7
   dpsr-apex check --all
 """
 
@@ -24,6 +25,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--all", action="store_true", help="check the paper's 24 games")
     command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting such as env.arguments.depth=7"
+    )
+    command.add_argument(
         "--moments",
         type=positive,
         default=300,
@@ -35,9 +39,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Check the environments; return the exit code, 0 if all passed."""
     from dpsr_apex.check import check_command
+    from dpsr_apex.config_files import load_config
     from dpsr_apex.envs.check import PAPER_GAMES
 
     names = [*given.names, *(PAPER_GAMES if given.all else ())]
     if not names:
         return fail("name at least one environment, or use --all for the paper's 24 games", 2)
-    return check_command(names, given.moments)
+    if foreign := [text for text in given.set if not text.strip().startswith(("env.arguments.", "env.stack="))]:
+        return fail(f"--set {foreign[0]}: only env.arguments and env.stack concern this check", 2)
+    env = load_config("cartpole", overrides=given.set).env  # its own environment has no arguments
+    return check_command(names, given.moments, env.arguments, env.stack)

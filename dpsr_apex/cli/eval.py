@@ -1,15 +1,16 @@
-"""`dpsr-apex eval`: play episodes with a run's newest weights."""
+"""`dpsr-apex eval`: play episodes with a run's weights."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from dpsr_apex.cli.arguments import add_run_directory, positive
+from dpsr_apex.cli.arguments import add_run_directory, natural, positive
 
-SUMMARY = "play episodes with a run's newest weights, and print the scores"
+SUMMARY = "play episodes with a run's weights, and print the scores"
 EXAMPLES = """\
   dpsr-apex eval runs/cartpole-dpsr-seed0-20260101-120000 --episodes 10 --video episodes.mp4
+  dpsr-apex eval runs/cartpole-dpsr-seed0-20260101-120000 --weights best --seed 7 --json
 """
 
 
@@ -17,6 +18,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_run_directory(command)
     command.add_argument("--episodes", type=positive, default=10, metavar="N", help="number of episodes (default: 10)")
+    command.add_argument(
+        "--weights",
+        metavar="best|last|FILE",
+        help="those of the best or the last evaluation, or a safetensors file (default: the newest checkpoint)",
+    )
+    command.add_argument("--seed", type=natural, metavar="S", help="random seed of the episodes (default: the run's)")
+    command.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    command.add_argument("--log", type=Path, metavar="FILE.jsonl", help="append one row per episode to this file")
     command.add_argument("--video", type=Path, metavar="FILE.mp4", help="record the episodes as a video")
 
 
@@ -26,6 +35,7 @@ def run(given: argparse.Namespace) -> int:
 
     RunDirectory.open(given.run_dir)  # reject a wrong path before torch is loaded
 
-    from dpsr_apex.play import evaluate_run
+    from dpsr_apex.play import Wanted, evaluate_run
 
-    return evaluate_run(given.run_dir, given.episodes, given.video)
+    wanted = Wanted(given.episodes, given.weights, given.seed, given.video, given.log, given.json)
+    return evaluate_run(given.run_dir, wanted)

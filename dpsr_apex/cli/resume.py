@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dpsr_apex.cli.arguments import add_bind, add_run_directory, positive
+from dpsr_apex.cli.arguments import add_bind, add_run_directory, positive, record_video_if_wanted, steps
 from dpsr_apex.cli.engines import add_cluster, choose_place
 
 SUMMARY = "continue a run from its newest checkpoint"
@@ -19,7 +19,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_run_directory(command)
     command.add_argument(
-        "--steps", type=int, metavar="T", help="new length of the run in transitions; schedules are stretched to it"
+        "--steps", type=steps, metavar="T", help="new length of the run in transitions; schedules are stretched to it"
     )
     command.add_argument("--actors", type=positive, metavar="N", help="new number of actor processes")
     command.add_argument(
@@ -40,9 +40,4 @@ def run(given: argparse.Namespace) -> int:
 
     from dpsr_apex.running import resume
 
-    code = resume(directory.path, given.steps, given.checkpoint, given.actors, place.engine_for)
-    if code == 0 and config.evaluation.video:
-        from dpsr_apex.play import record_video
-
-        record_video(directory.path)
-    return code
+    return resume(directory.path, given.steps, given.checkpoint, given.actors, place.engine_for, record_video_if_wanted)

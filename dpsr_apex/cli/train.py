@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from dpsr_apex import timeouts
-from dpsr_apex.cli.arguments import add_bind, add_lifeline, hold_lifeline, positive
+from dpsr_apex.cli.arguments import add_bind, add_lifeline, hold_lifeline, positive, record_video_if_wanted, steps
 from dpsr_apex.cli.engines import add_cluster, choose_place
 from dpsr_apex.methods import METHODS
 
@@ -24,7 +25,7 @@ EXAMPLES = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    command.add_argument("config", metavar="CONFIG", help="a TOML file, or the name of a shipped config (cartpole)")
+    command.add_argument("config", metavar="CONFIG", help="a TOML file, a shipped config (cartpole), or atari/GAME")
     processes = command.add_mutually_exclusive_group()
     processes.add_argument(
         "--actors", type=positive, metavar="N", help="number of actor processes (default: all cores but one)"
@@ -36,7 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--base", metavar="NAME", help="base settings: paper, released, apex, modern or classic")
     command.add_argument("--params", metavar="NAME", help="parameter set: best, second, third or dpsr0 to dpsr4")
     command.add_argument("--seed", type=int, metavar="S", help="random seed (run.seed)")
-    command.add_argument("--steps", type=int, metavar="T", help="length of the run in transitions (run.total_steps)")
+    command.add_argument("--steps", type=steps, metavar="T", help="length of the run in transitions (run.total_steps)")
     command.add_argument("--device", choices=("auto", "cpu", "cuda"), help="device of the network (learner.device)")
     command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, such as replay.capacity=10000"
@@ -54,8 +55,8 @@ def run(given: argparse.Namespace) -> int:
     """Start the run, or with --resume continue it; return the exit code."""
     hold_lifeline(given, timeouts.SOLO_LEAVE)
 
-    from dpsr_apex.config_files import load_config
-    from dpsr_apex.record.run_directory import RunDirectory, default_path
+    from dpsr_apex.config_files import describe_params, load_config
+    from dpsr_apex.record.run_directory import RunDirectory, default_path, name_of
 
     flags = {
         "replay.method": given.method,
@@ -66,8 +67,7 @@ def run(given: argparse.Namespace) -> int:
     }
     overrides = [f"{key}={value}" for key, value in flags.items() if value is not None]
     config = load_config(given.config, base=given.base, params=given.params, overrides=[*overrides, *given.set])
-    name = Path(given.config).stem
-    path = given.run_dir or default_path(name, config.replay.method, config.run.seed, datetime.now())
+    path = given.run_dir or default_path(name_of(config), config.replay.method, config.run.seed, datetime.now())
     if given.cluster is not None:
         path = path.resolve()  # nodes may have other working directories
     if not given.resume:
@@ -78,10 +78,7 @@ def run(given: argparse.Namespace) -> int:
 
     from dpsr_apex.running import continue_or_train, train
 
+    if config.replay.method == "dpsr" and (described := describe_params(given.config, given.params)):
+        sys.stdout.write(f"Parameter set: {described}\n")
     start = continue_or_train if given.resume else train
-    code = start(config, path, place.engine_for)
-    if code == 0 and config.evaluation.video:
-        from dpsr_apex.play import record_video
-
-        record_video(path)
-    return code
+    return start(config, path, place.engine_for, record_video_if_wanted)

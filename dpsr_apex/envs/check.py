@@ -6,6 +6,7 @@ A snapshot passes only if every step after it is identical to the last bit.
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class Result:
     mismatches: int = 0  # moments after which a step differed
     snapshot_bytes: float = 0.0  # mean
     problem: str = ""  # description of the first difference or error
+    trace: str = ""  # traceback of an exception that the environment raised
 
     @property
     def passed(self) -> bool:
@@ -100,6 +102,7 @@ def check_restore(
         result.problem = error.reason
     except Exception as error:  # any exception of a user's environment is a result of the check
         result.problem = result.problem or f"{type(error).__name__}: {error}"
+        result.trace = "".join(traceback.format_exception(error))
     return result
 
 
@@ -111,6 +114,7 @@ def ensure_restorable(name: str, arguments: Mapping[str, Any] | None = None, sta
             name,
             f"it cannot be saved and restored exactly ({result.problem or 'no snapshot could be checked'})",
             "Recycling needs exact snapshots: run `dpsr-apex check`, or choose a method without recycling.",
+            result.trace,
         )
 
 

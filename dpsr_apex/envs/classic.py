@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+import warnings
 from typing import Any, SupportsFloat
 
 import gymnasium
@@ -29,6 +30,8 @@ ACTION_NAMES = {
 Vector = NDArray[np.float32]
 StepResult = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
+_made: set[str] = set()  # names of the registered environments that this process has created
+
 # Elapsed steps, CartPole's `steps_beyond_terminated` (-1 for None), dtype character of the state; the state follows.
 _HEADER = struct.Struct("<IiB")
 
@@ -40,7 +43,11 @@ def make_registered(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         create = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         refuse_unknown(name, create, arguments, additional=("max_episode_steps",))
     require_positive(arguments, "max_episode_steps")
-    return gymnasium.make(name, disable_env_checker=True, **arguments)
+    with warnings.catch_warnings():
+        if name in _made:  # Gymnasium warns of an outdated version whenever one is made
+            warnings.simplefilter("ignore")
+        _made.add(name)
+        return gymnasium.make(name, disable_env_checker=True, **arguments)
 
 
 class ClassicControl(gymnasium.Wrapper[Vector, int, Vector, int]):

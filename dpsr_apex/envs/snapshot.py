@@ -70,6 +70,7 @@ class Restorable(Protocol):
 class UnusableEnvironment(UserError, ValueError):
     """Raised for an environment that cannot be used: its name, the problem, and what to do about it."""
 
-    def __init__(self, name: str, problem: str, remedy: str) -> None:
+    def __init__(self, name: str, problem: str, remedy: str, trace: str = "") -> None:
+        self.trace = trace
         self.reason = f"{problem.rstrip('.')}. {remedy}"
         super().__init__(f"{name}: {self.reason}")

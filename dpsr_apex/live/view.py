@@ -71,7 +71,7 @@ class LiveView:
         for row in rows:
             self._take(row)
         for evaluation in evaluations:
-            self._add(self._known.evaluations, evaluation["t"], evaluation["mean"])
+            self.evaluated(evaluation)
         self._draw()
 
     def update(self, row: Row) -> None:
@@ -80,7 +80,8 @@ class LiveView:
         self._draw_when_due()
 
     def evaluated(self, row: Row) -> None:
-        """Mark an evaluation in the curve: its `t` and its `mean`."""
+        """Show an evaluation as the newest, and mark it in the curve: its `t` and its `mean`."""
+        self._known.row["evaluation_mean"] = row["mean"]
         self._add(self._known.evaluations, row["t"], row["mean"])
 
     def show(self, stats: Stats) -> None:
@@ -113,7 +114,8 @@ class LiveView:
 
     def _take(self, row: Row) -> None:
         self._shown_t = row["t"]
-        self._known.row.update({name: value for name, value in row.items() if value is not None})
+        known = {name: value for name, value in row.items() if value is not None and name != "evaluation_mean"}
+        self._known.row.update(known)
         self._add(self._known.returns, row["t"], row.get("return_mean"))
 
     def _add(self, points: list[Point], t: int, value: float | None) -> None:

@@ -26,6 +26,7 @@ from dpsr_apex.protocol.client_instructions import (
 from dpsr_apex.protocol.clients import EvaluatorClient
 from dpsr_apex.record.checkpoint import newest_checkpoint
 from dpsr_apex.record.evaluations import keep_evaluation, keep_random_play, wants_random_play
+from dpsr_apex.record.metrics import add_last_evaluation
 from dpsr_apex.record.progress import is_trained, passed
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.roles.build import build_agent, build_env, load_networks, one_thread
@@ -144,9 +145,9 @@ class EvaluatorProcess:
         checkpoint = newest_checkpoint(self._run.checkpoints)
         if checkpoint and checkpoint.t > self._evaluated_at:
             load_networks(self._agent, checkpoint.parts["learner"])
-            self._evaluate(checkpoint.t, lambda: self._interrupt.asked)
+            self._evaluate(checkpoint.t, lambda: self._interrupt.asked, is_last=True)
 
-    def _evaluate(self, t: int, stopped: Callable[[], bool]) -> None:
+    def _evaluate(self, t: int, stopped: Callable[[], bool], is_last: bool = False) -> None:
         try:
             evaluation = evaluate(self._config, self._agent, t, stopped=stopped)
         except EvaluationStopped:
@@ -154,6 +155,8 @@ class EvaluatorProcess:
         self._evaluated_at = t
         log.info(evaluation.summary())
         try:
+            if is_last:  # the replay has written its last row
+                add_last_evaluation(self._run, t, evaluation.row()["mean"])
             keep_evaluation(self._run, evaluation.row(), self._agent.weights("online"))
         except OSError as error:
             log.error("the evaluation at t = %d could not be written: %s", t, error)

@@ -21,7 +21,7 @@ import numpy as np
 from dpsr_apex import timeouts
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
-from dpsr_apex.files import read_rows, write_atomically
+from dpsr_apex.files import read_last_row, write_atomically
 from dpsr_apex.interrupt import Interrupt
 from dpsr_apex.processes.discovery import FileRegistry, HeadRecord
 from dpsr_apex.processes.receive_queue import ReceiveQueue
@@ -180,8 +180,8 @@ class ReplayProcess:
         self._recorder.add_episodes(service.drain_episodes())
         for report in service.drain_learning():
             self._recorder.add_updates(report.recent, report.loss, report.mean_q, report.gradient_norm)
-        evaluations = read_rows(self._run.evaluations)
-        self._recorder.totals.evaluation_mean = evaluations[-1]["mean"] if evaluations else None
+        if evaluation := read_last_row(self._run.evaluations):
+            self._recorder.add_evaluation(evaluation["t"], evaluation["mean"])
         age = service.flow.policy_ages.drain()
         more = {
             "actors": len(service.sessions.actors),

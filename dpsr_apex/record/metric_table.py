@@ -35,7 +35,8 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("return_mean", "points", "mean score of the episodes since the last row; null if none ended"),
         Metric("return_best", "points", "highest score of a training episode so far"),
         Metric("game_steps_mean", "steps", "mean length of the episodes since the last row; null if none ended"),
-        Metric("evaluation_mean", "points", "mean score of the newest evaluation; null before the first"),
+        Metric("evaluation_mean", "points", "mean score of the evaluation made since the last row; null if none was"),
+        Metric("evaluation_t", "transitions", "clock t of the weights in that evaluation; null if none was made"),
         Metric("epsilon", "fraction", "fraction of random actions; null if every actor has its own (`actor.ladder`)"),
     ),
     "Learner": (

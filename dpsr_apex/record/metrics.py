@@ -81,6 +81,23 @@ class Interval:
         self._counts = dict(state.facts["counts"])
 
 
+def add_last_evaluation(run: RunDirectory, t: int, mean: float) -> None:
+    """Add the evaluation of the final weights, at clock `t`, to the last row, which was written before it was made.
+
+    Call it only when no process writes rows any more. Raise OSError on a full disk.
+    """
+    from dpsr_apex.record.tensorboard import EventFile
+
+    rows = read_rows(run.metrics)
+    if not rows or rows[-1]["t"] != t:
+        return
+    evaluation = {"evaluation_t": t, "evaluation_mean": mean}
+    write_atomically(run.metrics, b"".join(map(encode_row, [*rows[:-1], rows[-1] | evaluation])))
+    events = EventFile(run.tensorboard, None)
+    events.write({"t": t} | evaluation)
+    events.close()
+
+
 def truncate_after(path: Path, t: int) -> None:
     """Drop the rows after clock `t`, because a run that continues from there writes them again."""
     if path.exists():

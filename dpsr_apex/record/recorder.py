@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dpsr_apex.config import Config
-from dpsr_apex.files import Row, to_json
+from dpsr_apex.files import Row, read_rows, to_json
 from dpsr_apex.record.census import take_census
 from dpsr_apex.record.metrics import Interval, Metrics
 from dpsr_apex.record.progress import passed
@@ -31,7 +31,9 @@ class Totals:
     logged_at: int = 0  # clock t of the last row
     episodes: int = 0
     best_return: float | None = None
+    evaluation_t: int = 0  # clock of the newest evaluation
     evaluation_mean: float | None = None
+    evaluation_logged: int = 0  # clock of the newest evaluation that is in a row
     elapsed_seconds: float = 0.0  # wall-clock time, across resumes
     counters: dict[str, float] = field(default_factory=lambda: asdict(Counters()))  # of the replay, at the last row
 
@@ -51,6 +53,9 @@ class Recorder:
         """Open the files of rows; if the run continues at clock `resumed_at`, later rows are dropped."""
         self._progress = (time.monotonic(), resumed_at or 0, updates)
         self._metrics = Metrics(self._run, resumed_at)
+        # The evaluator adds the last evaluation after the checkpoint of the last step.
+        logged = (row.get("evaluation_t") or 0 for row in read_rows(self._run.metrics))
+        self.totals.evaluation_logged = max(self.totals.evaluation_logged, *logged, 0)
         return self._metrics
 
     def is_due(self, replay: Replay) -> bool:
@@ -72,6 +77,10 @@ class Recorder:
         self._interval.add("loss", loss, count)
         self._interval.add("mean_q", mean_q, count)
         self._interval.add("gradient_norm", gradient_norm, count)
+
+    def add_evaluation(self, t: int, mean: float) -> None:
+        """Add the newest evaluation, of the weights at clock `t`; the next row contains it, if no row does yet."""
+        self.totals.evaluation_t, self.totals.evaluation_mean = t, mean
 
     def exclude_time(self, seconds: float) -> None:
         """Exclude time from the speed since the last row; it still counts as time of the run."""
@@ -114,7 +123,7 @@ class Recorder:
             "return_mean": means.get("return"),
             "return_best": self.totals.best_return,
             "game_steps_mean": means.get("game_steps"),
-            "evaluation_mean": self.totals.evaluation_mean,
+            **self._new_evaluation(),
             "epsilon": epsilon,
             "alpha": alpha,
             "beta": config.replay.bias_annealing.at(t, total),
@@ -131,6 +140,14 @@ class Recorder:
             "gradient_norm": means.get("gradient_norm"),
             **self._speeds(t, updates),
         }
+
+    def _new_evaluation(self) -> dict[str, float | None]:
+        """Return the newest evaluation; None if an earlier row has it."""
+        totals = self.totals
+        if totals.evaluation_t <= totals.evaluation_logged:
+            return {"evaluation_t": None, "evaluation_mean": None}
+        totals.evaluation_logged = totals.evaluation_t
+        return {"evaluation_t": totals.evaluation_t, "evaluation_mean": totals.evaluation_mean}
 
     def _means(self, counters: dict[str, float]) -> dict[str, float | None]:
         """Return means over what the replay has counted since the last row; None where there was nothing."""

@@ -173,9 +173,16 @@ class _LogFile(logging.FileHandler):
             super().close()
 
 
-def default_path(config_name: str, method: str, seed: int, now: datetime, root: Path = Path("runs")) -> Path:
+def name_of(config: Config) -> str:
+    """Return a short name of a run's environment: "LunarLander" for "LunarLander-v3", "Maze" for "my.module:Maze"."""
+    inner = config.env.arguments.get("env")  # what an environment such as ByHistory wraps
+    name = inner if isinstance(inner, str) else config.env.name
+    return re.sub(r"-v\d+$", "", name.rpartition(":")[2])
+
+
+def default_path(env_name: str, method: str, seed: int, now: datetime, root: Path = Path("runs")) -> Path:
     """Return the default path of a run, such as `runs/breakout-dpsr-seed0-20261116-101500`."""
-    slug = re.sub(r"[^a-z0-9]+", "-", config_name.lower()).strip("-") or "run"
+    slug = re.sub(r"[^a-z0-9]+", "-", env_name.lower()).strip("-") or "run"
     return root / f"{slug}-{method}-seed{seed}-{now:%Y%m%d-%H%M%S}"
 
 

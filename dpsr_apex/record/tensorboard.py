@@ -30,13 +30,21 @@ class EventFile:
             self._append(Event(wall_time=time.time(), step=resumed_at + 1, session_log=started))
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append the scalars of a row at its clock `t`. Raise OSError on a full disk."""
-        scalars = [Summary.Value(tag=name, simple_value=value) for name, value in _scalars(row)]
-        self._append(Event(wall_time=time.time(), step=row["t"], summary=Summary(value=scalars)))
+        """Append the scalars of a row at its clock `t`, an evaluation at its own. Raise OSError on a full disk."""
+        scalars = dict(_scalars(row))
+        evaluation = scalars.pop("evaluation_mean", None)
+        if evaluation is not None:
+            self._append_scalars(int(scalars.pop("evaluation_t")), {"evaluation_mean": evaluation})
+        self._append_scalars(row["t"], scalars)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _append_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        if scalars:
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+            self._append(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
 
     def _append(self, event: Event) -> None:
         record = io.BytesIO()

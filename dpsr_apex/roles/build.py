@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsr_apex.config import Config
 from dpsr_apex.envs.make import make_stacked
@@ -13,7 +14,7 @@ from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.state import State
 
 if TYPE_CHECKING:
-    from dpsr_apex.agent.protocol import Agent
+    from dpsr_apex.agent.protocol import Agent, NetworkName
 
 TRAINING, EVALUATION, ACTING = 0, 1, 2
 NETWORKS: Final = ("online", "target")
@@ -47,8 +48,14 @@ def load_agent(config: Config, env: StackedEnv, learner: State) -> Agent:
 
 def load_networks(agent: Agent, learner: State) -> None:
     """Load only the networks of a learner's saved state, for an agent that is not trained further."""
-    for name in NETWORKS:
-        agent.load_weights(name, {key: array for key, array in learner.arrays.items() if key.startswith(f"{name}.")})
+    for name, arrays in networks_of(learner).items():
+        agent.load_weights(name, arrays)
+
+
+def networks_of(learner: State) -> dict[NetworkName, dict[str, NDArray[Any]]]:
+    """Return the weights in a learner's saved state, by network."""
+    arrays = learner.arrays
+    return {name: {key: arrays[key] for key in arrays if key.startswith(f"{name}.")} for name in NETWORKS}
 
 
 def one_thread(config: Config) -> Config:

@@ -113,7 +113,7 @@ class Training:
 
     def _report(self, evaluation: Evaluation) -> None:
         row = evaluation.row()
-        self._recorder.totals.evaluation_mean = row["mean"]
+        self._recorder.add_evaluation(row["t"], row["mean"])
         self._recorder.guard(lambda: keep_evaluation(self._run, row, self.solo.agent.weights("online")))
         self._view.evaluated(row)
         self._say(evaluation.summary())

@@ -81,6 +81,7 @@ class Supervisor:
             self._engine.close()
         if self._supervision.failure:
             raise RunFailed(self._supervision.failure)
+        self._show_evaluations()
         self._show_last_row()
         return is_evaluated(self._run)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -12,8 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from dpsr_apex.cli import COMMANDS, main
 from dpsr_apex.files import read_rows
@@ -22,6 +25,7 @@ from dpsr_apex.record.ending import Ending, read_ending
 from dpsr_apex.record.metrics import fingerprint
 from dpsr_apex.record.run_directory import RunDirectory
 from tests.system.runs import eventually
+from tests.system.terminals import in_terminal
 
 COMMAND = Path(sys.executable).with_name("dpsr-apex")
 WEIGHTS = ("weights/best.safetensors", "weights/last.safetensors")
@@ -54,12 +58,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("finished") / "run"
     ended = dpsr_apex(*train_small("--run-dir", path))
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert f"dpsr-apex resume {path} --steps 1000000" in ended.stdout, "the command that continues it"
+    assert ended.stdout.splitlines()[-1].endswith(f"dpsr-apex resume {path} --steps 480"), "twice as long"
     assert read_ending(RunDirectory(path)) == Ending("finished", 0, 240)
     assert [row["t"] for row in read_rows(path / "evaluations.jsonl")] == [240]
     last = read_rows(path / "metrics.jsonl")[-1]
     assert (last["rounds_opened"], last["rounds_closed"]) == (7, 7)
     return path
+
+
+def test_in_a_terminal_the_command_that_continues_a_run_is_below_its_last_screen(tmp_path: Path) -> None:
+    with in_terminal(COMMAND, *train_small("--run-dir", tmp_path / "run")) as terminal:
+        text = terminal.await_text("--steps 480")
+        assert text.index("rate limiter") < text.index("Score:") < text.index("Done. To train longer:")
+        assert text.rstrip().endswith("--steps 480")
 
 
 @pytest.fixture
@@ -194,6 +205,22 @@ def test_only_a_running_distributed_run_can_change_its_rate_or_its_actors(
     assert str(finished) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("Raising", 'return table["missing"]'), ("RaisingRestore", 'raise RuntimeError("no such state")')],
+)
+def test_an_exception_in_a_users_environment_is_shown_with_its_traceback(
+    name: str, where: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train_small("--set", f"env.name=tasks:{name}", "--run-dir", "run")) == 2
+    error = capsys.readouterr().err
+    assert where in error
+    assert error.splitlines()[-1].startswith(f"dpsr-apex: tasks:{name}: it ")
+    assert not (workplace / "run").exists()
+    assert main(["check", f"tasks:{name}"]) == 1
+    assert where in capsys.readouterr().out
+
+
 def test_resume_refuses_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         refused = dpsr_apex("resume", path)
@@ -258,6 +285,20 @@ def test_a_run_can_be_made_longer_but_not_shorter_than_its_checkpoint(
     assert "total_steps = 300" in (run / "config.toml").read_text()
 
 
+def test_a_finished_run_is_not_started_again(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(run)
+    assert main(["resume", str(run)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f" resume {run} --steps 480")
+    assert contents(run) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("place", ["--solo", "--actors=1"])
+def test_a_device_that_is_missing_is_refused_before_a_run_directory_exists(place: str, tmp_path: Path) -> None:
+    assert main(["train", "cartpole", place, "--device=cuda", "--run-dir", str(tmp_path / "run")]) == 2
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_config_of_a_run_can_be_run_again(finished: Path, tmp_path: Path) -> None:
     assert main(["train", str(finished / "config.toml"), "--solo", "--run-dir", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again" / "config.toml").read_text() == (finished / "config.toml").read_text()
@@ -292,6 +333,28 @@ def test_eval_prints_every_score_and_records_a_video(finished: Path, tmp_path: P
     assert means == pytest.approx([sum(scores) / 3, sorted(scores)[1]], abs=0.01), "mean and median"
     assert str(video) in filmed
     assert video.read_bytes()[4:8] == b"ftyp"
+
+
+def test_eval_plays_the_chosen_weights_with_a_seed_and_prints_json(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def played(*options: str) -> dict[str, Any]:
+        assert main(["eval", str(finished), "--episodes", "3", "--json", *options]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    log = tmp_path / "episodes.jsonl"
+    newest = played("--log", str(log))
+    assert (newest["t"], newest["games"], newest["seed"]) == (240, 3, 0)
+    assert [(row["score"], row["steps"]) for row in read_rows(log)] == list(
+        zip(newest["scores"], newest["steps"], strict=True)
+    )
+    last = played("--weights", "last")
+    assert last["scores"] == newest["scores"] == played("--weights", "best")["scores"]  # of the only evaluation
+    assert played("--seed", "7")["scores"] == played("--seed", "7", "--weights", "last")["scores"] != last["scores"]
+    assert Path(played("--weights", str(finished / WEIGHTS[0]))["weights"]) == finished / WEIGHTS[0]
+    assert main(["eval", str(finished), "--weights", str(tmp_path / "none.safetensors")]) == 2
+    assert "none.safetensors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("video", "named"), [("games.avi", ".mp4"), ("nowhere/games.mp4", "nowhere")])

@@ -67,6 +67,15 @@ def test_the_last_row_has_the_final_counters(finished: Run) -> None:
     assert f"t {STEPS:,}/{STEPS:,}" in finished.said
 
 
+def test_a_row_has_an_evaluation_only_if_one_was_made_and_the_last_row_has_the_last(finished: Run) -> None:
+    made = {row["t"]: row["mean"] for row in read_rows(finished.directory.evaluations)}
+    rows = read_rows(finished.directory.metrics)
+    logged = [(row["evaluation_t"], row["evaluation_mean"]) for row in rows if row["evaluation_t"] is not None]
+    assert logged[-1] == (STEPS, made[STEPS]) == (rows[-1]["t"], rows[-1]["evaluation_mean"])
+    assert len(dict(logged)) == len(logged)
+    assert dict(logged).items() <= made.items()
+
+
 def test_chains_of_several_actors_add_up_to_the_environment_steps_of_the_run(tmp_path: Path) -> None:
     deep = ("replay.recycle_steps=4", "replay.recycle_share=0.2", "replay.recycle_choice=novel", "actor.n_steps=2")
     with training(tmp_path / "run", *deep, steps=1_200, actors=2) as run:

@@ -118,3 +118,20 @@ class Endless(Line):
         if self.steps == 2000:
             Path("long_episode").touch()
         return super().step(action)
+
+
+class Raising(Line):
+    """Its own code raises, in a function with a name of its own."""
+
+    def step(self, action: int) -> Any:
+        return self._faulty_lookup({action: "found"})
+
+    def _faulty_lookup(self, table: dict[Any, str]) -> Any:
+        return table["missing"]
+
+
+class RaisingRestore(Line):
+    """Its restore() raises."""
+
+    def restore(self, snapshot: bytes, frames: Any) -> None:  # noqa: ARG002 -- the names of the interface
+        raise RuntimeError("no such state")

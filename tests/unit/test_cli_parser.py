@@ -61,3 +61,15 @@ def test_every_argument_has_a_help_text(name: str) -> None:
 def test_a_command_that_is_printed_can_be_parsed() -> None:
     words = shlex.split(pasteable("resume", Path("runs/with a blank"), "--steps", "5"))[1:]
     assert parser().parse_args(words).run_dir == Path("runs/with a blank")
+
+
+@pytest.mark.parametrize(("text", "number"), [("1e6", 1_000_000), ("2.5e3", 2_500), ("1_000", 1_000), ("7", 7)])
+def test_a_number_of_steps_may_have_an_exponent(text: str, number: int) -> None:
+    for command in (["train", "cartpole"], ["resume", "run"]):
+        assert parser().parse_args([*command, "--steps", text]).steps == number
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "1.5", "1e-3", "nan", "inf", "many"])
+def test_what_is_not_a_number_of_steps_is_refused(text: str) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["train", "cartpole", f"--steps={text}"])

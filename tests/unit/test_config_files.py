@@ -21,7 +21,7 @@ from dpsr_apex.config import (
     RunConfig,
     validate,
 )
-from dpsr_apex.config_files import dump_config, load_config, shipped_configs
+from dpsr_apex.config_files import describe_params, dump_config, load_config, shipped_configs
 from dpsr_apex.schedules import Schedule, constant
 
 
@@ -304,3 +304,29 @@ def test_a_dump_loads_as_an_equal_configuration(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.getbasetemp() / "round_trip.toml"
     path.write_text(dump_config(config), encoding="utf-8")
     assert load_config(path) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "game"), [("pong", "Pong"), ("Pong", "Pong"), ("montezuma_revenge", "MontezumaRevenge")]
+)
+def test_a_game_without_a_file_has_the_papers_settings_and_its_common_set(name: str, game: str) -> None:
+    common = load_config("atari/breakout", params="dpsr3", overrides=[f"env.name={game}"])
+    assert load_config(f"atari/{name}") == common
+    assert load_config(f"atari/{name}", base="released", params="dpsr1") == load_config(
+        "atari/breakout", base="released", params="dpsr1", overrides=[f"env.name={game}"]
+    )
+
+
+def test_a_game_is_found_in_any_spelling() -> None:
+    assert load_config("atari/MsPacman") == load_config("atari/ms_pacman")
+
+
+def test_the_parameter_set_is_described_with_its_origin_and_values() -> None:
+    described = describe_params("atari/breakout")
+    assert described.startswith("best of ")
+    assert described.endswith(
+        "breakout.toml (replacing_exponent = 0.1, replace_candidates = 128, recycle_period = 10_000, "
+        "recycle_candidates = 64)"
+    )
+    assert describe_params("atari/pong").startswith("dpsr3 of ")
+    assert describe_params("corridor") == ""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dpsr_apex.check import check_command
+from dpsr_apex.cli import main
 from dpsr_apex.envs.check import PAPER_GAMES, check_restore, ensure_restorable
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 
@@ -66,3 +67,10 @@ def test_the_command_exits_1_if_an_environment_fails(capsys: pytest.CaptureFixtu
     assert "1 of 1" in output
     assert "1 of 2" in output
     assert "state is not available" in output
+
+
+def test_the_command_checks_an_environment_with_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "Corridor", "--moments=20", "--set", "env.arguments.depth=7"]) == 0
+    assert main(["check", "Corridor", "--moments=20", "--set", "env.arguments.deep=7"]) == 1
+    assert "deep" in capsys.readouterr().out
+    assert main(["check", "Corridor", "--set", "replay.capacity=7"]) == 2

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-from dpsr_apex.envs.classic import EXACT, ByHistory, ClassicControl
+from dpsr_apex.envs.classic import EXACT, ByHistory, ClassicControl, make_registered
 from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import StackedEnv
 
@@ -82,3 +83,12 @@ def test_lunar_lander_restores_if_box2d_is_installed() -> None:
     other.restore(env.snapshot(), env.stack)
     assert other.step(2) == env.step(2)
     np.testing.assert_array_equal(other.frames, env.frames)
+
+
+def test_an_outdated_version_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsr_apex.envs.classic._made", set())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            make_registered("CartPole-v0").close()
+    assert sum("out of date" in str(warning.message) for warning in caught) == 1

@@ -101,6 +101,15 @@ def test_the_curve_of_a_run_that_continues_has_its_history() -> None:
     assert "456" in last_screen(console)
 
 
+def test_the_newest_evaluation_is_shown_whatever_the_rows_contain() -> None:
+    console = terminal()
+    with LiveView(1_000, console, "title") as view:
+        view.recall([], [{"t": 20, "mean": 456.0}])
+        view.evaluated({"t": 40, "mean": 789.0})
+        view.update({"t": 50, "return_mean": 2.0, "evaluation_t": 20, "evaluation_mean": 456.0})
+    assert "evaluation 789" in last_screen(console)
+
+
 def test_a_run_that_goes_back_takes_back_its_curve() -> None:
     console = terminal()
     with LiveView(Goal(1_000), console, "title") as view:
@@ -127,7 +136,7 @@ def test_without_a_terminal_a_row_is_one_line() -> None:
         view.show(STATS._replace(row=ROW))
     first, second = shown(console).splitlines()
     assert first.startswith("t 1,000/1,000,000 | return - best - | epsilon 0.99")
-    assert "return 19.9 best 34 | evaluation 21.2" in second
+    assert "return 19.9 best 34 | epsilon" in second
     assert "rounds 20 opened, 19 closed, 1 expired" in second
     assert "1,234 steps/s | 308 updates/s" in second
     assert second.endswith("0:10:16 left")

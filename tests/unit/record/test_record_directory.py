@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dpsr_apex.config_files import load_config
 from dpsr_apex.files import AtomicFile
-from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, default_path
+from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, default_path, name_of
 
 
 def test_a_new_one_can_be_opened_once_it_has_a_config(tmp_path: Path) -> None:
@@ -80,3 +81,16 @@ def test_the_log_is_appended_to_and_let_go(tmp_path: Path) -> None:
     lines = (run.logs / "solo.log").read_text().splitlines()
     assert [line.split(": ")[-1] for line in lines] == ["first", "second"]
     assert "INFO dpsr_apex.record.somewhere" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("env.name=CartPole-v1", "CartPole"),
+        ("env.name=Pong", "Pong"),
+        ("env.name=ladder:Ladder", "Ladder"),
+        ("env.arguments.env=LunarLander-v3", "LunarLander"),
+    ],
+)
+def test_a_run_is_named_after_its_environment_not_its_config(setting: str, name: str) -> None:
+    assert name_of(load_config("atari/breakout", overrides=[setting])) == name

@@ -21,7 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import (
 
 from dpsr_apex.files import append_row, read_rows
 from dpsr_apex.record.checkpoint import load_checkpoint, save_checkpoint
-from dpsr_apex.record.metrics import Interval, Metrics, fingerprint, truncate_after
+from dpsr_apex.record.metrics import Interval, Metrics, add_last_evaluation, fingerprint, truncate_after
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.state import State
 
@@ -53,6 +53,22 @@ def test_a_row_without_a_clock_is_refused(run: RunDirectory) -> None:
     with Metrics(run) as metrics, pytest.raises(KeyError, match="t"):
         metrics.write({"loss": 1.0})
     assert read_rows(run.metrics) == []
+
+
+def test_tensorboard_shows_an_evaluation_at_the_clock_of_its_weights(run: RunDirectory) -> None:
+    with Metrics(run) as metrics:
+        metrics.write({"t": 10, "loss": 1.0, "evaluation_t": None, "evaluation_mean": None})
+        metrics.write({"t": 20, "loss": 1.0, "evaluation_t": 12, "evaluation_mean": 3.0})
+    add_last_evaluation(run, 20, 4.0)
+    assert scalars(run, "evaluation_mean") == [(12, 3.0), (20, 4.0)]
+    assert scalars(run, "loss") == [(10, 1.0), (20, 1.0)]
+    assert read_rows(run.metrics)[-1] == {"t": 20, "loss": 1.0, "evaluation_t": 20, "evaluation_mean": 4.0}
+
+
+def test_the_last_evaluation_is_not_added_to_another_row(run: RunDirectory) -> None:
+    append_row(run.metrics, {"t": 10})
+    add_last_evaluation(run, 20, 4.0)
+    assert read_rows(run.metrics) == [{"t": 10}]
 
 
 def test_tensorboard_reads_the_same(run: RunDirectory) -> None:

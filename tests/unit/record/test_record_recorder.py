@@ -11,6 +11,7 @@ import pytest
 from dpsr_apex.config import Config, ReplayConfig
 from dpsr_apex.files import Row, read_rows
 from dpsr_apex.record.metric_table import EVALUATION_METRICS, METRICS, metric_names
+from dpsr_apex.record.metrics import add_last_evaluation
 from dpsr_apex.record.recorder import Recorder
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.replay import Replay
@@ -71,3 +72,40 @@ def test_episodes_and_updates_are_means_since_the_last_row(recorder: Recorder) -
     assert (first["return_best"], first["loss"]) == (20.0, 4.0)
     assert (second["episodes"], second["return_mean"], second["return_best"], second["loss"]) == (3, 12.0, 20.0, None)
     assert second["replaced_age_mean"] is None
+
+
+def evaluations_in(rows: list[Row]) -> list[tuple[int | None, float | None]]:
+    return [(row["evaluation_t"], row["evaluation_mean"]) for row in rows]
+
+
+def test_an_evaluation_is_in_one_row_with_its_own_clock(recorder: Recorder, tmp_path: Path) -> None:
+    replay = filled()
+    with recorder.open(None):
+        recorder.write(replay, 1, 0.5, {})
+        recorder.add_evaluation(20, 108.95)
+        recorder.write(replay, 2, 0.5, {})
+        recorder.add_evaluation(20, 108.95)  # a file of evaluations is read again for every row
+        recorder.write(replay, 3, 0.5, {})
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert evaluations_in(rows) == [(None, None), (20, 108.95), (None, None)]
+
+
+def test_an_evaluation_survives_a_checkpoint_and_is_not_repeated_after_the_last_one_was_added(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    replay, run = filled(), RunDirectory(tmp_path / "run")
+    with recorder.open(None):
+        recorder.write(replay, 1, 0.5, {})
+        recorder.add_evaluation(30, 7.0)
+    state = recorder.save()
+    add_last_evaluation(run, replay.t, 9.0)
+    resumed = {True: Recorder(CONFIG, run, pytest.fail), False: Recorder(CONFIG, run, pytest.fail)}
+    for has_last, again in resumed.items():
+        again.load(state)
+        if not has_last:
+            run.metrics.unlink()
+        with again.open(replay.t):
+            again.add_evaluation(*((replay.t, 9.0) if has_last else (30, 7.0)))
+            again.write(replay, 2, 0.5, {})
+        found = evaluations_in(read_rows(run.metrics))
+        assert found == ([(replay.t, 9.0), (None, None)] if has_last else [(30, 7.0)])
