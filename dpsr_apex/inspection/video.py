@@ -100,8 +100,9 @@ class VideoWriter:
     def _command(self) -> list[str]:
         height, width = (_even(side * self._scale) for side in self._size)
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(self._fps), "-i", "-"]
-        target = ["-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-movflags", "+faststart", str(self._file.temporary)]
-        return [get_ffmpeg_exe(), "-y", "-loglevel", "error", "-threads", "1", *source, *target]
+        coded = ["-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+        target = str(self._file.temporary)
+        return [get_ffmpeg_exe(), "-y", "-loglevel", "error", "-threads", "1", *source, *coded, target]
 
 
 def _even(side: int) -> int:

@@ -103,7 +103,7 @@ def test_the_curve_of_a_run_that_continues_has_its_history() -> None:
 
 def test_the_newest_evaluation_is_shown_whatever_the_rows_contain() -> None:
     console = terminal()
-    with LiveView(1_000, console, "title") as view:
+    with LiveView(Goal(1_000), console, "title") as view:
         view.recall([], [{"t": 20, "mean": 456.0}])
         view.evaluated({"t": 40, "mean": 789.0})
         view.update({"t": 50, "return_mean": 2.0, "evaluation_t": 20, "evaluation_mean": 456.0})
