@@ -109,7 +109,7 @@ def test_help_has_an_example_and_needs_no_torch(arguments: list[str]) -> None:
         (["cartpole", "--set", "replay.capacity"], ("--set replay.capacity:", "key=value")),
         (
             ["cartpole", "--set", "replay.replace_candidates=99999"],
-            ("replay.replace_candidates", "99999", "replay.capacity", "20000"),
+            ("replay.replace_candidates", "99999", "replay.capacity", "25000"),
         ),
         (["cartpole", "--set", "replay.replacing_exponent=-1"], ("replay.replacing_exponent", "-1.0", "0 and 5")),
         (["cartpole", "--base", "papper"], ("'papper'", "paper?")),
@@ -243,7 +243,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_continues(run: Pa
     content[-1] ^= 1
     (newest / "replay.safetensors").write_bytes(content)
     before = contents(run)
-    refused = dpsr_apex("resume", run)
+    refused = dpsr_apex("resume", run, "--steps", "250")
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()
     assert newest.name in line

@@ -222,6 +222,10 @@ def test_a_loaded_buffer_continues_exactly(tmp_path: Path) -> None:
         da.ReplayBuffer(30, VECTOR, THREE).load(tmp_path)
 
 
+def breakout_buffer(capacity: int, shape: tuple[int, ...] = (4, 84, 84)) -> da.ReplayBuffer:
+    return da.ReplayBuffer(capacity, spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(4))
+
+
 def play_breakout(buffer: da.ReplayBuffer, steps: int, channels_last: bool) -> list[NDArray[np.uint8]]:
     """Add random steps of Breakout, with observations and snapshots as copies; return a few of the observations."""
     env = make_stacked("Breakout", seed=0)
@@ -241,22 +245,35 @@ def play_breakout(buffer: da.ReplayBuffer, steps: int, channels_last: bool) -> l
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_an_atari_transition_takes_less_than_a_kilobyte_with_its_snapshot(channels_last: bool) -> None:
-    steps = 400
-    shape = (84, 84, 4) if channels_last else (4, 84, 84)
-    space, actions = spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(4)
-    play_breakout(da.ReplayBuffer(20, space, actions), 20, channels_last)  # imports and compiles
-    tracemalloc.start()
-    try:
-        buffer = da.ReplayBuffer(steps, space, actions)
-        kept = play_breakout(buffer, steps, channels_last)
-        used = tracemalloc.get_traced_memory()[0] - sum(obs.nbytes for obs in kept)
-    finally:
-        tracemalloc.stop()
-    assert used / steps < 1024
-    stored = buffer._decompress(buffer._replay.read(buffer._replay.identities)).s_tm1
+def test_stacked_frames_are_stored_once_and_returned_exactly(channels_last: bool) -> None:
+    steps = 200
+    buffer = breakout_buffer(steps, (84, 84, 4) if channels_last else (4, 84, 84))
+    kept = play_breakout(buffer, steps, channels_last)
+    rows = buffer._replay.read(buffer._replay.identities)
+    frames = {id(frame) for stack in [*rows.s_tm1, *rows.s_t] for frame in stack}
+    episodes = 1 + int(rows.terminal.sum())
+    assert len(frames) <= steps + episodes
+    stored = buffer._decompress(rows).s_tm1
     for place, obs in enumerate(kept):
         np.testing.assert_array_equal(stored[place * (steps // 10)], obs)
+
+
+def test_an_atari_transition_takes_less_than_a_kilobyte_with_its_snapshot() -> None:
+    few, many = 150, 750
+    play_breakout(breakout_buffer(20), 20, False)  # imports and compiles
+    tracemalloc.start()
+    try:
+        used = []
+        for steps in (few, many):
+            before = tracemalloc.get_traced_memory()[0]
+            buffer = breakout_buffer(steps)
+            play_breakout(buffer, steps, False)
+            used.append(tracemalloc.get_traced_memory()[0] - before)
+            del buffer
+    finally:
+        tracemalloc.stop()
+    print(used, (used[1]-used[0])/600)
+    assert 0 < (used[1] - used[0]) / (many - few) < 1024  # what does not grow with the capacity cancels out
 
 
 def test_a_batch_becomes_tensors() -> None:
