@@ -272,7 +272,6 @@ def test_an_atari_transition_takes_less_than_a_kilobyte_with_its_snapshot() -> N
             del buffer
     finally:
         tracemalloc.stop()
-    print(used, (used[1]-used[0])/600)
     assert 0 < (used[1] - used[0]) / (many - few) < 1024  # what does not grow with the capacity cancels out
 
 
