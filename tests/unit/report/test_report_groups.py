@@ -50,11 +50,11 @@ def test_groups_are_in_the_order_and_style_of_the_table_of_methods(tmp_path: Pat
 
 def test_a_setting_that_differs_within_a_method_is_in_its_labels_alone(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "replay.replacing_exponent=0.1", "learner.hidden=[32, 32]")
-    make_run(tmp_path / "b", "replay.replacing_exponent=0.6")
-    make_run(tmp_path / "c", method="per")
+    make_run(tmp_path / "b", "replay.replacing_exponent=0.6", "learner.hidden=[64, 64]")
+    make_run(tmp_path / "c", "learner.hidden=[64, 64]", method="per")
     (environment,) = environments_of(tmp_path)
     labels = [group.label for group in environment.groups]
-    assert labels == ["dpsr · γ 0.1, hidden 32 × 32", "dpsr · γ 0.6, hidden 128 × 128", "per"]
+    assert labels == ["dpsr · γ 0.1, hidden 32 × 32", "dpsr · γ 0.6, hidden 64 × 64", "per"]
     keys = ["replay.method", "replay.replacing_exponent", "learner.hidden"]
     assert differing_keys(environment.groups) == keys
     table = differences_table([environment])
