@@ -1,6 +1,7 @@
 """Publish the results of experiments in docs/results/ and docs/results.md: `python -m docs.publish FOLDER...`.
 
-Each folder is that of a finished experiment; the small CSV files and pictures of its report are kept under its name.
+Each folder is that of a finished experiment; the small CSV files of its report, and the pictures that the page shows, are
+kept under its name.
 The tables of the page are generated from those files alone, and a test compares them. Without a folder, only the page
 is written.
 """
@@ -23,7 +24,6 @@ PUBLISHED = DOCS / "results"
 PAGE = DOCS / "results.md"
 
 KEPT_FILES = ("curves.csv", "final.csv", "statistics.csv", "throughput.csv", "recycling.csv", "success.csv")
-KEPT_PICTURES = re.compile(r"(\d+_.*_(evaluation|training|iqm|improvement|gain)|all_improvement|success)\.png")
 _MARKED = re.compile(r"(<!-- results: (\w+) (\w+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 Rows = list[dict[str, str]]
@@ -35,10 +35,11 @@ def publish(folder: Path) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     shutil.copy(folder / "experiment.toml", kept)
+    page = PAGE.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as report:
         report_runs([folder], Path(report))
         for path in Path(report).iterdir():
-            if path.name in KEPT_FILES or KEPT_PICTURES.fullmatch(path.name):
+            if path.name in KEPT_FILES or f"(results/{folder.name}/{path.name})" in page:
                 shutil.copy(path, kept)
 
 
