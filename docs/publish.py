@@ -1,9 +1,8 @@
 """Publish the results of experiments in docs/results/ and docs/results.md: `python -m docs.publish FOLDER...`.
 
-Each folder is that of a finished experiment; the small CSV files of its report, and the pictures that the page shows, are
-kept under its name.
-The tables of the page are generated from those files alone, and a test compares them. Without a folder, only the page
-is written.
+Each folder is that of a finished experiment; the small CSV files of its report, and the pictures that the page shows,
+are kept under its name. The tables of the page are generated from those files alone, and a test compares them. Without
+a folder, only the page is written.
 """
 
 from __future__ import annotations

@@ -16,11 +16,13 @@ DARK_GRID: Final = "#3b434d"
 
 LINES: Final = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
+SHADES = (0.0, -0.35, 0.35, -0.6, 0.6)  # towards black if negative, towards white if positive
+
 Line = str | tuple[int, tuple[float, ...]]
 
 
 class Style(NamedTuple):
-    """Colour and marker identify the method; the line style identifies the group."""
+    """Colour and marker identify the method; the shade of the colour and the line style identify the group."""
 
     colour: str
     marker: str
@@ -32,8 +34,15 @@ def styles_of(groups: Sequence[Group]) -> dict[str, Style]:
     styles: dict[str, Style] = {}
     used: Counter[str] = Counter()
     for group in groups:
-        line = LINES[used[group.method] % len(LINES)]
-        method = METHODS[group.method]
-        styles[group.label] = Style(method.colour, method.marker, line)
+        method, index = METHODS[group.method], used[group.method]
+        styles[group.label] = Style(_shade(method.colour, index), method.marker, LINES[index % len(LINES)])
         used[group.method] += 1
     return styles
+
+
+def _shade(colour: str, index: int) -> str:
+    """Return the colour itself for the first group of a method, and alternately darker and lighter ones after it."""
+    level = SHADES[index % len(SHADES)]
+    end = 0 if level < 0 else 255
+    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(channel + (end - channel) * abs(level)):02x}" for channel in channels)
