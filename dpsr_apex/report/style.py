@@ -16,7 +16,7 @@ DARK_GRID: Final = "#3b434d"
 
 LINES: Final = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
-SHADES = (0.0, -0.35, 0.35, -0.6, 0.6)  # towards black if negative, towards white if positive
+SHADES: Final = (0.0, -0.35, 0.35, -0.6, 0.6)  # towards black if negative, towards white if positive
 
 Line = str | tuple[int, tuple[float, ...]]
 

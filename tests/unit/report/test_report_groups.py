@@ -96,13 +96,15 @@ def test_settings_are_formatted_short_and_exact(value: object, shown: str) -> No
     assert show_setting(value) == shown
 
 
-def test_a_method_has_one_colour_and_its_groups_have_different_lines(tmp_path: Path) -> None:
+def test_the_first_group_of_a_method_has_its_colour_and_each_group_its_own_shade_and_line(tmp_path: Path) -> None:
     for gamma in (0.1, 0.6):
         make_run(tmp_path / f"{gamma}", f"replay.replacing_exponent={gamma}")
     (environment,) = environments_of(tmp_path)
     styles = list(styles_of(environment.groups).values())
-    assert {style.colour for style in styles} == {METHODS["dpsr"].colour}
-    assert styles[0].line != styles[1].line
+    assert styles[0].colour == METHODS["dpsr"].colour
+    assert styles[1].colour != styles[0].colour
+    assert styles[1].line != styles[0].line
+    assert {style.marker for style in styles} == {METHODS["dpsr"].marker}
 
 
 def test_only_finished_runs_count_in_a_comparison(tmp_path: Path) -> None:
