@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
+
+from torch import Tensor, nn
 
 from dpsr_apex.envs.classic import ClassicControl, StepResult
 
@@ -33,3 +36,17 @@ class Fragile(CartPole):
         if sys.argv[1] == "actor" and self.steps > 30:
             raise RuntimeError("the pole is broken")
         return super().step(action)
+
+
+class CrashingNetwork(nn.Module):
+    """A linear network that raises in every learner."""
+
+    def __init__(self, observation_shape: tuple[int, ...], actions: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(observation_shape), actions))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        if sys.argv[1] == "learner":
+            raise RuntimeError("the network is broken")
+        outputs: Tensor = self.layers(observations)
+        return outputs
