@@ -19,6 +19,7 @@ from dpsr_apex.errors import UserError
 from dpsr_apex.imports import CLASS_NAME
 from dpsr_apex.methods import METHODS, Method
 from dpsr_apex.schedules import Schedule, constant
+from dpsr_apex.trackers import TRACKERS
 
 
 class Range(NamedTuple):
@@ -51,6 +52,13 @@ class OneOf(NamedTuple):
         return "one of " + ", ".join(map(repr, self.names))
 
 
+class SomeOf(OneOf):
+    """The names of which a setting may list any, each once."""
+
+    def __str__(self) -> str:
+        return "a list of any of " + ", ".join(map(repr, self.names))
+
+
 class NameOrClass(NamedTuple):
     """The names that a setting may have, or a user's own "package.module:Class"."""
 
@@ -65,6 +73,7 @@ Device = Literal["auto", "cpu", "cuda"]
 _AGENTS: Final = NameOrClass(tuple(AGENTS))
 _NETWORKS: Final = NameOrClass(tuple(NETWORKS))
 _METHODS: Final = OneOf(tuple(METHODS))
+_TRACKERS: Final = SomeOf(tuple(TRACKERS))
 _EXPONENTS: Final = Range(0, 5)  # with priorities from 1e-50 to 1e50, sums of p ** 5 and p ** -5 are finite
 _SHARE: Final = Range(0, 1, above=True)  # fraction of the run over which a schedule changes
 
@@ -73,9 +82,11 @@ _SHARE: Final = Range(0, 1, above=True)  # fraction of the run over which a sche
 class EnvConfig:
     """The environment to train on."""
 
-    name: str = "CartPole-v1"  # "Breakout" of ALE, "MinAtar/Breakout", a Gymnasium id, "Corridor", "module:Class"
+    name: str = "CartPole-v1"  # "Breakout" of ALE, "MinAtar/Breakout", a Gymnasium id, "module:Class" or a function
     arguments: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the environment's constructor
-    stack: Annotated[int | None, Range(1, 255)] = None  # frames: per observation; None = 4 for grey frames, else 1
+    stack: Annotated[int | None, Range(1, 255)] = None  # frames: number in an observation; left out: 4 if grey, else 1
+    wrappers: tuple[str, ...] = ()  # Gymnasium wrappers, applied in this order
+    reward_limit: Annotated[float, Range(0, above=True)] = 1e6  # greatest |reward| of a step; others count as faulty
 
 
 @dataclass(frozen=True)
@@ -89,15 +100,15 @@ class ReplayConfig:
     replacing_exponent: Annotated[Schedule, _EXPONENTS] = constant(0.3)  # gamma(t): candidates sampled by p ** -gamma
     replace_candidates: Annotated[int, Range(0)] = 256  # C_c, transitions: candidates, of which the oldest is replaced
     recycle_candidates: Annotated[int, Range(0)] = 16  # C_r, transitions: candidates per recycling round
-    recycle_period: Annotated[int, Range(0)] = 10_000  # F_r, transitions: between recycling rounds; 0 = off
+    recycle_period: Annotated[int, Range(0)] = 10_000  # F_r, transitions: period of recycling rounds; 0 = off
     recycle_at_max_priority: bool = False  # M: recycled transitions enter with the maximum priority, not their own
-    recycle_share: Annotated[float, Range(0, 0.99)] = 0.0  # share of environment steps, instead of recycle_period
-    recycle_steps: Annotated[int, Range(1, 1_000)] = 1  # environment steps: at most, from each re-entered state
+    recycle_share: Annotated[float, Range(0, 0.99)] = 0.0  # share of all steps; above 0, it replaces recycle_period
+    recycle_steps: Annotated[int, Range(1, 1_000)] = 1  # environment steps: limit from each re-entered state
     recycle_exploration: Annotated[float, Range(0, 1)] = 0.1  # share of random actions after the first one of a chain
     recycle_choice: Literal["low", "high", "novel", "failure"] = "low"  # states to re-enter; low priority = the paper
-    recycle_failure_steps: Annotated[int, Range(1)] = 20  # environment steps: before a terminal, for choice "failure"
+    recycle_failure_steps: Annotated[int, Range(1)] = 20  # environment steps: window before terminals for "failure"
     priority_floor: Annotated[float, Range(1e-50, 1)] = 1e-6  # constant added to |TD error|
-    initial_priority: Literal["max", "td_error"] = "max"  # td_error: computed by the actor, as in Ape-X
+    initial_priority: Literal["max", "td_error"] = "max"  # max = the highest in the replay; td_error = by the actor
     exponent_tolerance: Annotated[float, Range(0, 1)] = 0.01  # change of alpha(t) or gamma(t) that causes a rebuild
 
     @property
@@ -116,8 +127,10 @@ class ActorConfig:
     """How experience is collected."""
 
     exploration: Annotated[Schedule, Range(0, 1)] = Schedule(1.0, 0.02, over=0.1)  # epsilon(t): share of random actions
-    environments: Annotated[int, Range(1)] = 1  # environments: stepped together by one actor
+    environments: Annotated[int, Range(1)] = 1  # environments: number that an actor steps together
     n_steps: Annotated[int, Range(1, 255)] = 1  # environment steps: n of the n-step returns
+    start_from: str | None = None  # file of moments, exported from the explorer, at which some episodes begin
+    start_share: Annotated[float, Range(0, 1)] = 0.5  # share of episodes that begin at one of these moments
     ladder: bool = False  # as in Ape-X: environment i of n has the constant epsilon 0.4 ** (1 + 7 i / (n - 1))
 
 
@@ -130,20 +143,20 @@ class LearnerConfig:
     network_arguments: dict[str, Any] = field(default_factory=dict)  # keyword arguments of a user's network
     double: bool = True  # the online network chooses the action whose target value is bootstrapped
     dueling: bool = True  # separate heads for the value of a state and the advantages of actions
-    quantiles: Annotated[int, Range(2, 1_000)] = 51  # quantiles: per action, of the quantile agent
+    quantiles: Annotated[int, Range(2, 1_000)] = 51  # quantiles: number per action, of the quantile agent
     quantile_priority: Literal["mean", "loss"] = "mean"  # priorities: |TD error| of the mean value, or quantile loss
-    batch_size: Annotated[int, Range(1)] = 32  # k, transitions: per update
+    batch_size: Annotated[int, Range(1)] = 32  # k, transitions: size of a batch
     learning_rate: Annotated[Schedule, Range(0, above=True)] = constant(0.0005)  # eta(t): learning rate of Adam
     adam_epsilon: Annotated[float, Range(0, above=True)] = 1e-8  # added to the root of Adam's second moment
     discount: Annotated[float, Range(0, 1)] = 1.0  # discount factor per environment step
-    steps_per_update: Annotated[int, Range(0)] = 1  # F_s, transitions: per update; 0 = free running, as in Ape-X
-    target_period: Annotated[int, Range(1)] = 500  # F_t, transitions: between updates of the target network
-    learning_starts: Annotated[int, Range(1)] = 1_000  # transitions: inserted before the first update
+    steps_per_update: Annotated[int, Range(0)] = 1  # F_s, transitions: number per update; 0 = free running, as in Ape-X
+    target_period: Annotated[int, Range(1)] = 500  # F_t, transitions: period of updates of the target network
+    learning_starts: Annotated[int, Range(1)] = 1_000  # transitions: number inserted before the first update
     gradient_clip: Annotated[float, Range(0, above=True)] = 10.0  # maximum norm of the gradient
-    hidden: Annotated[tuple[int, ...], Range(1)] = (64, 64)  # units: per hidden layer of the MLP for vectors
-    head: Annotated[int, Range(1)] = 256  # units: in each of the two dueling heads
+    hidden: Annotated[tuple[int, ...], Range(1)] = (64, 64)  # units: size of each hidden layer of the MLP for vectors
+    head: Annotated[int, Range(1)] = 256  # units: size of each of the two dueling heads
     device: Device = "auto"  # auto = a GPU if one is available
-    precision: Literal["float32", "bfloat16"] = "float32"  # of the networks' computations; bfloat16 needs a GPU
+    precision: Literal["float32", "bfloat16"] = "float32"  # precision of the networks; bfloat16 needs a GPU
     compile: bool = False  # compile the networks with torch.compile
 
 
@@ -151,29 +164,31 @@ class LearnerConfig:
 class EvaluationConfig:
     """Complete episodes with hardly any random actions and unclipped rewards, in separate environments."""
 
-    period: Annotated[int, Range(0)] = 0  # transitions: between evaluations; 0 = only at the end
-    episodes: Annotated[int, Range(1)] = 10  # episodes: per evaluation; losing a life does not end an episode
+    period: Annotated[int, Range(0)] = 0  # transitions: period of evaluations; 0 = only at the end
+    episodes: Annotated[int, Range(1)] = 10  # episodes: number per evaluation; losing a life does not end an episode
     epsilon: Annotated[float, Range(0, 1)] = 0.001  # share of random actions
     max_steps: Annotated[int, Range(1)] = 27_000  # environment steps: maximum length of an episode
-    random_episodes: Annotated[int, Range(0)] = 0  # episodes: of a random policy, once, to compare with; 0 = none
+    random_episodes: Annotated[int, Range(0)] = 0  # episodes: number played once by a random policy, to compare with
     video: bool = False  # record up to 600 steps of the trained agent as video.mp4 when the run is finished
 
 
 @dataclass(frozen=True)
 class SystemConfig:
-    """How the processes of a run work together; a single-process run uses only `actors`."""
+    """How the processes of a run work together; a single-process run uses only `actors` and `memory_check`."""
 
-    actors: Annotated[int | None, Range(0)] = None  # processes: on this machine; 0 = single process, None = by cores
-    chunk: Annotated[int, Range(1, 10_000)] = 50  # transitions: that an actor sends in one message, at most
-    in_flight: Annotated[int, Range(1, 100_000)] = 200  # transitions: per actor, unacknowledged before it waits
-    in_flight_ahead: Annotated[int, Range(1)] = 128  # updates: worth of transitions that all actors have in flight
+    actors: Annotated[int | None, Range(0)] = None  # processes: number here; 0 = single process; left out: by cores
+    chunk: Annotated[int, Range(1, 10_000)] = 50  # transitions: limit of one message of an actor
+    in_flight: Annotated[int, Range(1, 100_000)] = 200  # transitions: limit of unacknowledged ones per actor
+    in_flight_ahead: Annotated[int, Range(1)] = 128  # updates: worth of transitions that all actors may have in flight
     in_flight_behind: Annotated[int, Range(1)] = 16  # updates: the limit that applies while the learner is behind
-    weights_period: Annotated[int, Range(1)] = 100  # environment steps: between an actor's requests for weights
-    weights_age: Annotated[int, Range(1)] = 5  # updates: times the number of actors, after which they are requested too
-    prefetch: Annotated[int, Range(1, 100)] = 4  # batches: that the learner requests ahead
-    rate_tolerance: Annotated[int, Range(1)] = 10  # transitions: by which insertion may run ahead of updates
-    recycle_deadline: Annotated[float, Range(0, above=True)] = 10.0  # seconds: per step of a chain, for a round
-    lease: Annotated[float, Range(1)] = 10.0  # seconds: of silence after which a process is considered gone
+    weights_period: Annotated[int, Range(1)] = 100  # environment steps: period of an actor's requests for weights
+    weights_age: Annotated[int, Range(1)] = 5  # updates: age of weights, times the actors, at which they are requested
+    prefetch: Annotated[int, Range(1, 100)] = 4  # batches: number that the learner requests ahead
+    rate_tolerance: Annotated[int, Range(1)] = 10  # transitions: limit of the lead of insertion over updates
+    recycle_deadline: Annotated[float, Range(0, above=True)] = 10.0  # seconds: limit of a round, per step of its chains
+    lease: Annotated[float, Range(1)] = 10.0  # seconds: silence after which a process is considered gone
+    memory_limit: Annotated[int | None, Range(1)] = None  # MiB: limit of the replay process; left out: 90% of free
+    memory_check: bool = True  # refuse to start a run that needs more memory than this machine has available
 
 
 @dataclass(frozen=True)
@@ -182,11 +197,14 @@ class RunConfig:
 
     seed: Annotated[int, Range(0, 2**31 - 1)] = 0  # seed of all random generators
     total_steps: Annotated[int, Range(1)] = 1_000_000  # T, transitions: length of the run
-    environment_steps: Annotated[int | None, Range(1)] = None  # environment steps: end of a single process; None = T
-    log_period: Annotated[int, Range(1)] = 1_000  # transitions: between rows of metrics.jsonl
-    checkpoint_period: Annotated[int, Range(0)] = 50_000  # transitions: between checkpoints; 0 = only at the end
+    environment_steps: Annotated[int | None, Range(1)] = None  # environment steps: end of a single process; left out: T
+    log_period: Annotated[int, Range(1)] = 1_000  # transitions: period of rows of metrics.jsonl
+    checkpoint_period: Annotated[int, Range(0)] = 50_000  # transitions: period of checkpoints; 0 = only at the end
     checkpoints_kept: Annotated[int, Range(1)] = 2  # checkpoints: number kept; older ones are removed
-    threads: Annotated[int | None, Range(1)] = None  # threads: for torch; None = all cores for large images, else 1
+    durability: Literal["process", "power", "none"] = "process"  # data survive crashes; also power cuts; neither
+    learner_state_period: Annotated[int, Range(0)] = 1_000  # updates: period of saving the learner's state; 0 = off
+    track: Annotated[tuple[str, ...], _TRACKERS] = ()  # experiment trackers that get the rows of metrics.jsonl too
+    threads: Annotated[int | None, Range(1)] = None  # threads: number for torch; left out: 1, or all cores for images
 
 
 @dataclass(frozen=True)
@@ -251,6 +269,41 @@ SETTINGS: Final[dict[str, Setting]] = {  # by dotted key
     for name, hint in get_type_hints(cls, include_extras=True).items()
 }
 
+# Settings of what is recorded or checked, which cannot change what is learned: reports do not group runs by them.
+INCIDENTAL: Final = (
+    *("run.log_period", "run.checkpoint_period", "run.checkpoints_kept", "run.track"),
+    *("run.durability", "run.learner_state_period"),
+    *("evaluation.random_episodes", "evaluation.video", "system.memory_check", "system.memory_limit"),
+)
+
+# What a checkpoint depends on: it can be used only with the settings that it was written with.
+FIXED: Final = (
+    *("env.name", "env.arguments", "env.stack", "env.wrappers"),
+    *("replay.method", "replay.capacity", "replay.recycle_period", "replay.recycle_share", "replay.recycle_choice"),
+    *("replay.recycle_failure_steps", "actor.environments", "actor.n_steps", "actor.start_from"),
+    *("learner.agent", "learner.network", "learner.network_arguments", "learner.dueling", "learner.quantiles"),
+    *("learner.hidden", "learner.head", "learner.discount", "learner.steps_per_update", "learner.learning_starts"),
+    "run.seed",
+)
+
+# What may be changed in `config.toml` before a run is resumed. Whether `system.actors` is 0 may not.
+CHANGEABLE: Final = (
+    *("replay.sampling_exponent", "replay.bias_annealing", "replay.replacing_exponent", "replay.replace_candidates"),
+    *("replay.recycle_candidates", "replay.recycle_at_max_priority", "replay.recycle_steps"),
+    *("replay.recycle_exploration", "replay.priority_floor", "replay.initial_priority", "replay.exponent_tolerance"),
+    *("env.reward_limit", "actor.exploration", "actor.start_share", "actor.ladder"),
+    *("learner.double", "learner.quantile_priority", "learner.batch_size", "learner.learning_rate"),
+    *("learner.adam_epsilon", "learner.target_period", "learner.gradient_clip"),
+    *("learner.device", "learner.precision", "learner.compile"),
+    *("evaluation.period", "evaluation.episodes", "evaluation.epsilon", "evaluation.max_steps"),
+    *("evaluation.random_episodes", "evaluation.video"),
+    *("system.actors", "system.chunk", "system.in_flight", "system.in_flight_ahead", "system.in_flight_behind"),
+    *("system.weights_period", "system.weights_age", "system.prefetch", "system.rate_tolerance"),
+    *("system.recycle_deadline", "system.lease", "system.memory_limit", "system.memory_check"),
+    *("run.total_steps", "run.environment_steps", "run.log_period", "run.checkpoint_period"),
+    *("run.checkpoints_kept", "run.durability", "run.learner_state_period", "run.track", "run.threads"),
+)
+
 ROUND_STEPS: Final = 50_000  # environment steps of all candidates of a round, at most: they must fit in one message
 
 # The first setting may not be greater than the second.
@@ -298,12 +351,16 @@ def find_faults(config: Config) -> list[Fault]:
 
 def fits(kind: Any, value: Any) -> bool:
     """Whether `value` has this kind: like `isinstance`, except that a bool is not an int and NaN is not a float."""
+    if isinstance(kind, SomeOf):
+        return isinstance(value, tuple) and all(item in kind.names and value.count(item) == 1 for item in value)
     if isinstance(kind, OneOf):
         return isinstance(value, str) and value in kind.names
     if isinstance(kind, NameOrClass):
         return isinstance(value, str) and (value in kind.names or CLASS_NAME.fullmatch(value) is not None)
     if isinstance(kind, UnionType):
         return any(fits(option, value) for option in get_args(kind))
+    if kind == tuple[str, ...]:
+        return isinstance(value, tuple) and all(isinstance(name, str) and CLASS_NAME.fullmatch(name) for name in value)
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and len(value) > 0 and all(fits(int, item) for item in value)
     if get_origin(kind) is dict:
@@ -329,11 +386,12 @@ def describe(kind: Any) -> str:
         int: "an integer",
         float: "a finite number",
         str: "a non-empty string",
+        tuple[str, ...]: 'a list of "package.module:Class"',
         tuple: "a list of one or more integers",
         dict: "a table of strings, finite numbers, booleans, and lists and tables of them",
         Schedule: "a finite number, or a schedule such as { start = 1.0, end = 0.1, over = 0.5 }",
     }
-    return words[get_origin(kind) or kind]
+    return words[kind if kind in words else get_origin(kind)]
 
 
 def is_number(value: Any) -> bool:

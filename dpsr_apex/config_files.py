@@ -22,6 +22,7 @@ from dpsr_apex.config import (
     Config,
     ConfigError,
     Fault,
+    SomeOf,
     describe,
     find_faults,
     fits,
@@ -81,7 +82,7 @@ def _read(source: str | Path) -> tuple[dict[str, Any], Path]:
     shipped = shipped_configs()
     folder, slash, game = str(source).removesuffix(".toml").rpartition("/")
     if Path(source).is_file() or folder + slash != ATARI or not re.fullmatch(r"\w+", game):
-        path = find_file(source, shipped)
+        path = find_file(source, shipped, "configs")
         return read_toml(path), path
     own = [path for name, path in shipped.items() if name.startswith(ATARI) and _same_game(path.stem, game)]
     if own:
@@ -108,7 +109,7 @@ def _load(table: dict[str, Any], path: Path, base: str | None, params: str | Non
     layers = []
     base = base if base is not None else table.get("base")
     if base is not None:
-        base_path = _choose("base", base, _bases())
+        base_path = _choose("base", base, shipped_bases())
         layers.append(_layer(read_toml(base_path), str(base_path)))
     own = {key: value for key, value in table.items() if key not in ("base", "params", "sets")}
     layers.append(_layer(own, str(path)))
@@ -165,19 +166,19 @@ def _root() -> Path:
 
 
 @cache
-def _bases() -> Mapping[str, Path]:
+def shipped_bases() -> Mapping[str, Path]:
+    """Return the paths of the base settings that are part of the package, by name."""
     return {path.stem: path for path in sorted((_root() / "base").glob("*.toml"))}
 
 
-def find_file(source: str | Path, shipped: Mapping[str, Path]) -> Path:
-    """Return the file at the path `source`, or else the shipped one of that name."""
+def find_file(source: str | Path, shipped: Mapping[str, Path], kind: str) -> Path:
+    """Return the file at the path `source`, or else the shipped one of that name; `kind` as in `dpsr-apex list`."""
     name = str(source).removesuffix(".toml")
     if Path(source).is_file():
         return Path(source)
     if name in shipped:
         return shipped[name]
-    allowed = f"neither a file nor one of the shipped {', '.join(shipped)}{_hint(name, shipped)}"
-    raise ConfigError(f"{source}: {allowed}")
+    raise ConfigError(f"{source} is neither a file nor one of `dpsr-apex list {kind}`{_hint(name, shipped)}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -193,6 +194,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 def _sets(table: Mapping[str, Any], path: Path) -> dict[str, _Layer]:
     """Return every parameter set that the file at `path` can use: the shipped ones, then its own."""
     return {**_shared_sets(), **_named_sets(table.get("sets", {}), path)}
+
+
+def shipped_sets() -> list[str]:
+    """Return the names of parameter sets: those of the configs of Atari games, and those for any config."""
+    own = {name for path in shipped_configs().values() for name in read_toml(path).get("sets", {})}
+    return [*sorted(own), *_shared_sets()]
 
 
 @cache
@@ -288,7 +295,10 @@ def _from_toml(kind: Any, raw: Any) -> Any:
         return _schedule(raw)
     if kind is float and is_number(raw):
         return float(raw)
-    return tuple(raw) if get_origin(kind) is tuple and isinstance(raw, list) else raw
+    if kind is int and isinstance(raw, float) and raw.is_integer():  # such as 1e6
+        return int(raw)
+    is_list = get_origin(kind) is tuple or isinstance(kind, SomeOf)
+    return tuple(raw) if is_list and isinstance(raw, list) else raw
 
 
 def _schedule(raw: Any) -> Any:

@@ -19,10 +19,12 @@ from dpsr_apex.errors import UserError
 
 UNFINISHED = ".unfinished-"  # prefix of files and folders that are being written
 PRIVATE = 0o600  # the mode of a file that only its owner may read
+PRIVATE_FOLDER = 0o700  # the mode of a folder that only its owner may enter
 _ORDINARY = 0o666  # minus the umask
 _TAIL = 65_536  # bytes; more than any row
 
 Row = dict[str, Any]
+StrPath = str | os.PathLike[str]
 
 
 class BadLine(UserError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import shutil
 import sys
@@ -69,14 +70,27 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def in_order(name: str) -> list[tuple[float, str]]:
+    """Return a key that sorts names by the numbers in them: depth 3 before depth 10."""
+    parts = re.findall(r"\d+(?:\.\d+)?|\D+", name)
+    return [(float(part), "") if part[0].isdigit() else (math.inf, part) for part in parts]
+
+
+def evaluation_line(t: int, mean: float, median: float, episodes: int) -> str:
+    """Describe one evaluation of the weights of clock t."""
+    return f"evaluation at t = {t:,}: mean {mean:.1f}, median {median:.1f} over {counted(episodes, 'episode')}"
+
+
 def pasteable(*words: str | Path) -> str:
     """Return a `dpsr-apex` command with these arguments, quoted so that it can be pasted into the same shell."""
     return " ".join([_command(), *(shlex.quote(str(word)) for word in words)])
 
 
 def _command() -> str:
-    """Return the command name with which this process was started."""
+    """Return the command name with which this process was started; its own name in a user's program or a notebook."""
     name = Path(sys.argv[0]).name
     if name == "__main__.py":
         return "python -m dpsr_apex.cli"
+    if name != "dpsr-apex":
+        return "dpsr-apex"
     return name if shutil.which(name) else shlex.quote(sys.argv[0])

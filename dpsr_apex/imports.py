@@ -1,4 +1,8 @@
-"""Classes of users, named in a config as "package.module:Class"; the current directory is importable."""
+"""Classes and functions of users, named in a config as "package.module:Name".
+
+The current directory becomes importable when a config names a module there, after everything else: a file there cannot
+take the place of a module of Python or of an installed package.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import importlib
 import os
 import re
 import sys
+from importlib.util import find_spec
+from types import ModuleType
 
 CLASS_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -15,11 +21,22 @@ def load_class(name: str) -> type:
 
     Nothing in the module is called: the name may come from a head on another machine.
     """
-    module_name, _, class_name = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # console scripts do not have it in their path
-    module = importlib.import_module(module_name)
-    found = getattr(module, class_name, None)
+    found = load_object(name)
     if not isinstance(found, type):
+        module_name, _, class_name = name.partition(":")
         raise ImportError(f"{module_name} has no class {class_name}")
     return found
+
+
+def load_object(name: str) -> object:
+    """Return what "package.module:Name" names, without calling it; None if the module has no such name."""
+    module_name, _, object_name = name.partition(":")
+    return getattr(load_module(module_name), object_name, None)
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module that is installed, or else one in the current directory."""
+    package, folder = name.partition(".")[0], os.getcwd()
+    if package not in sys.modules and folder not in sys.path and find_spec(package) is None:
+        sys.path.append(folder)
+    return importlib.import_module(name)

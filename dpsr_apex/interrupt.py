@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -14,10 +15,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupt:
     """Inside the block, a signal sets `asked` and `exit_code`; afterwards the previous handlers are restored.
 
-    Outside the main thread, where Python allows no handlers, signals keep their effect.
+    `on_first` is called by the handler of the first signal. Outside the main thread, where Python allows no handlers,
+    signals keep their effect.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+        self._on_first = on_first
         self.asked = False
         self.exit_code = 0
 
@@ -39,3 +42,4 @@ class Interrupt:
                 os.write(1, b"\x1b[?25h")  # show the cursor, which the live view hides
             os._exit(self.exit_code)
         self.asked = True
+        self._on_first()

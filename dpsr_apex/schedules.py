@@ -17,8 +17,15 @@ class Schedule:
     end: float
     over: float = 1.0  # share of the run's total steps, in (0, 1]
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is the same at all times."""
+        return self.start == self.end
+
     def at(self, t: int, total_steps: int) -> float:
         """Return the value at clock t of a run of `total_steps`."""
+        if self.is_constant:
+            return self.end
         progress = min(t / (self.over * total_steps), 1.0)
         return self.start + (self.end - self.start) * progress if progress < 1.0 else self.end
 
