@@ -33,25 +33,30 @@ def _set_ranked(
     slots: NDArray[np.int64],
     new_priorities: NDArray[np.float64],
 ) -> int:
-    """Move each slot to the position of its new priority, or add it to the order; return the new size."""
+    """Move each slot to the position of its new priority, or out of the order if that is infinite.
+
+    Return the new size.
+    """
     for i in range(slots.size):
-        slot = slots[i]
-        if np.isnan(priorities[slot]):
-            size += 1
-        else:
-            for position in range(_place(order, size, priorities, slot, priorities[slot]), size - 1):
+        slot, priority = slots[i], new_priorities[i]
+        if not np.isnan(priorities[slot]):
+            size -= 1
+            for position in range(_place(order, size + 1, priorities, slot, priorities[slot]), size):
                 order[position] = order[position + 1]
-        place = _place(order, size - 1, priorities, slot, new_priorities[i])
-        for position in range(size - 1, place, -1):
-            order[position] = order[position - 1]
-        order[place] = slot
-        priorities[slot] = new_priorities[i]
+        priorities[slot] = priority if priority < np.inf else np.nan
+        if priority < np.inf:
+            place = _place(order, size, priorities, slot, priority)
+            for position in range(size, place, -1):
+                order[position] = order[position - 1]
+            order[place] = slot
+            size += 1
     return size
 
 
 def _ranked(priorities: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return all slots sorted as in `_place`: higher priorities first, then lower slots."""
-    return np.argsort(-priorities, kind="stable")
+    """Return the slots with a priority, sorted as in `_place`: higher priorities first, then lower slots."""
+    stored = np.flatnonzero(np.isfinite(priorities))
+    return stored[np.argsort(-priorities[stored], kind="stable")]
 
 
 def _masses_up_to(count: int, alpha: float) -> NDArray[np.float64]:
@@ -60,7 +65,10 @@ def _masses_up_to(count: int, alpha: float) -> NDArray[np.float64]:
 
 
 class Ranking:
-    """The order of all slots by priority, from which slots are sampled by rank."""
+    """The order of all filled slots by priority, from which slots are sampled by rank.
+
+    An infinite priority stands for an empty slot, as in the trees.
+    """
 
     def __init__(self, capacity: int, alpha: float) -> None:
         self.size = 0
@@ -78,10 +86,11 @@ class Ranking:
         self.size = _set_ranked(self.order, self.size, self._priorities, slots, priorities)
 
     def load(self, priorities: NDArray[np.float64], alpha: float) -> None:
-        """Replace all content with these priorities, in the first slots."""
-        self.size = priorities.size
-        self.order[: self.size] = _ranked(priorities)
-        self._priorities[: self.size] = priorities
+        """Replace all content with these priorities, one per slot."""
+        ranked = _ranked(priorities)
+        self.size = ranked.size
+        self.order[: self.size] = ranked
+        self._priorities[:] = np.where(np.isfinite(priorities), priorities, np.nan)
         self.rebuild(alpha)
 
     def sample(self, uniforms: NDArray[np.float64], beta: float) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -93,10 +102,11 @@ class Ranking:
         return self.order[positions], weights.astype(np.float32)
 
     def check_valid(self, priorities: NDArray[np.float64]) -> tuple[bool, str]:
-        """Return whether the order matches `priorities` (one per stored slot), and what is wrong if not."""
-        if not np.array_equal(np.sort(self.order[: self.size]), np.arange(priorities.size)):
+        """Return whether the order matches `priorities` (one per slot), and what is wrong if not."""
+        stored = np.isfinite(priorities)
+        if not np.array_equal(np.sort(self.order[: self.size]), np.flatnonzero(stored)):
             return False, "the ranking does not hold every stored slot once"
-        if not np.array_equal(self._priorities[: self.size], priorities):
+        if not np.array_equal(self._priorities, np.where(stored, priorities, np.nan), equal_nan=True):
             return False, "the ranking holds other priorities than the trees"
         if not np.array_equal(self.order[: self.size], _ranked(priorities)):
             return False, "the ranking is not in the order of the priorities"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Final, NamedTuple
 
 import numpy as np
@@ -14,26 +15,59 @@ from dpsr_apex.replay.transitions import Numbers, Transitions, columns_of
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+EMPTY: Final = -1  # identity of a slot that holds no transition
+
 
 class Sample(NamedTuple):
     """A batch, as chosen by the method's sampler."""
 
     identities: Integers
     weights: NDArray[np.float32]
-    transitions: Transitions
+    transitions: Transitions  # without their snapshots, which a learner does not need
 
 
 @dataclass(frozen=True, slots=True)
 class SlotColumns:
     """Data that the replay stores about each slot besides its transition; saved in checkpoints, never sent."""
 
-    identities: Annotated[Integers, Numbers(blank=-1)]  # -1 where nothing is stored
+    identities: Annotated[Integers, Numbers(blank=EMPTY)]
     births: Integers  # clock t at which the transition was stored
     gains: Annotated[NDArray[np.float32], Numbers(blank=np.nan)]  # of recycled transitions; NaN for all others
     depths: NDArray[np.int32]  # recycled steps since the last played state; 0 for played transitions
+    recycles: NDArray[np.int32]  # states re-entered since the last played state; 0 for played transitions
+    origins: Annotated[Integers, Numbers(blank=-1)]  # transition whose state was re-entered last; -1 if played
 
 
 SLOT_COLUMNS: Final = columns_of(SlotColumns)
+
+
+class StoredRows(NamedTuple):
+    """All that is stored about some transitions, row by row."""
+
+    slots: SlotColumns
+    priorities: Floats
+    transitions: Transitions
+
+
+class Lineage(NamedTuple):
+    """How transitions descend from played ones, row by row: the columns of these names in `SlotColumns`."""
+
+    depths: Integers
+    recycles: Integers
+    origins: Integers
+
+    def rows(self, start: int, stop: int) -> Lineage:
+        """Return rows `start` to `stop` (exclusive)."""
+        return Lineage(*(column[start:stop] for column in self))
+
+
+@lru_cache(maxsize=16)
+def played(count: int) -> Lineage:
+    """Return the lineage of played transitions, whose columns are read-only."""
+    lineage = Lineage(np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, -1))
+    for column in lineage:
+        column.flags.writeable = False
+    return lineage
 
 
 class Arrivals(NamedTuple):
@@ -43,17 +77,19 @@ class Arrivals(NamedTuple):
     priorities: Floats  # NaN: the maximum in the replay at the time of writing
     births: Integers  # clock t
     serials: Integers
-    depths: Integers  # recycled steps since the last played state; 0 for played transitions
+    lineage: Lineage
 
     def rows(self, start: int, stop: int) -> Arrivals:
         """Return rows `start` to `stop` (exclusive)."""
+        if (start, stop) == (0, len(self.transitions)):
+            return self
         part = slice(start, stop)
         return Arrivals(
             self.transitions.rows(start, stop),
             self.priorities[part],
             self.births[part],
             self.serials[part],
-            self.depths[part],
+            self.lineage.rows(start, stop),
         )
 
 
@@ -91,6 +127,7 @@ class Round:
     candidates: Integers  # identities
     stored: Transitions  # the candidates themselves, as they were when the round was opened
     depths: Integers  # of the candidates
+    recycles: Integers  # of the candidates
     waiting: Arrivals  # one row: the new transition, which gets the slot of the weakest candidate
     answers: dict[int, Chain] = field(default_factory=dict)  # by identity of the candidate
 
@@ -104,6 +141,7 @@ class Counters:
     replaced: int = 0  # stored transitions that were replaced
     replaced_age: int = 0  # sum over them: age when replaced, in transitions
     replaced_priority: float = 0.0  # sum over them
+    quarantined: int = 0  # stored transitions that were evicted because they cannot be used
     rounds_opened: int = 0
     rounds_closed: int = 0  # every candidate was answered
     rounds_expired: int = 0  # ended before every candidate was answered

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from dpsr_apex.config import ReplayConfig
 from dpsr_apex.replay.slots import SlotIndex
-from dpsr_apex.replay.transitions import Store, Transitions
+from dpsr_apex.replay.store import Store
+from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.replay.trees import Floats, Slots
 
 NEVER: Final = int(np.iinfo(np.int64).max)  # insertions before a round: more than any run has

@@ -12,17 +12,22 @@ import numpy as np
 
 from dpsr_apex.config import ReplayConfig
 from dpsr_apex.replay.records import Arrivals, Floats
-from dpsr_apex.replay.slots import SlotIndex, replace_by_priority, replace_oldest
+from dpsr_apex.replay.slots import SlotIndex, replace_by_priority, replace_oldest, write_ring
 from dpsr_apex.replay.trees import Slots
 
 
 class Remover(Protocol):
-    """Replaces stored transitions with new ones; the replay must be full."""
+    """Replaces stored transitions with new ones when no slot is empty, or uses the slots as a ring buffer."""
+
+    is_ring: bool  # whether slots are used in turn, including the empty ones
 
     def __init__(self, config: ReplayConfig, index: SlotIndex, /) -> None: ...
 
     def replace(self, arrivals: Arrivals, rng: np.random.Generator, /) -> tuple[Slots, Floats]:
-        """Overwrite a stored transition with each arrival; return the slots and the priorities that were replaced."""
+        """Overwrite a slot with each arrival; return the slots and the priorities that were replaced.
+
+        The priority of an empty slot, which only a ring buffer may overwrite, is infinite.
+        """
 
 
 class Oldest:
@@ -30,19 +35,20 @@ class Oldest:
 
     def __init__(self, config: ReplayConfig, index: SlotIndex) -> None:
         self._index = index
-        self._in_turn = not config.recycles
+        self.is_ring = not config.recycles  # then serial numbers count insertions
 
     def replace(self, arrivals: Arrivals, _rng: np.random.Generator) -> tuple[Slots, Floats]:
-        """Use the slots in order of age, the oldest first."""
+        """Use the slots in order of age, the oldest first; a slot that was emptied is filled in its turn."""
         index = self._index
-        if self._in_turn:  # without recycling, serial numbers count insertions, and slots form a ring buffer
-            slots = arrivals.serials % index.identities.size
-            return slots, index.write(slots, arrivals)
+        if self.is_ring:
+            return write_ring(*index.arrays, arrivals.serials, arrivals.priorities, *index.exponents)
         return replace_oldest(*index.arrays, arrivals.serials, arrivals.priorities, *index.exponents)
 
 
 class OldestOfCandidates:
     """C_c candidates are sampled by p ** -gamma, and the oldest of them is replaced."""
+
+    is_ring = False
 
     def __init__(self, config: ReplayConfig, index: SlotIndex) -> None:
         self._index = index

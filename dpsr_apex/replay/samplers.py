@@ -31,11 +31,11 @@ class Sampler(Protocol):
     def update(self, slots: Slots, /) -> None:
         """Follow a change of the priorities of these slots in the trees."""
 
-    def rebuild(self, size: int, /) -> None:
-        """Follow a load of the trees or a change of their exponent; their first `size` slots are filled."""
+    def rebuild(self) -> None:
+        """Follow a load of the trees or a change of their exponent."""
 
-    def check_valid(self, size: int, /) -> tuple[bool, str]:
-        """Return whether this agrees with the trees, whose first `size` slots are filled, and what is wrong if not."""
+    def check_valid(self) -> tuple[bool, str]:
+        """Return whether this agrees with the trees, and what is wrong if not."""
 
 
 class Proportional:
@@ -49,10 +49,10 @@ class Proportional:
     def update(self, _slots: Slots) -> None:
         """Do nothing: there is no state besides the trees."""
 
-    def rebuild(self, _size: int) -> None:
+    def rebuild(self) -> None:
         """Do nothing: there is no state besides the trees."""
 
-    def check_valid(self, _size: int) -> tuple[bool, str]:
+    def check_valid(self) -> tuple[bool, str]:
         """Return that everything is valid: there is no state besides the trees."""
         return True, ""
 
@@ -74,16 +74,16 @@ class Rank:
         self._trees = trees
 
     def update(self, slots: Slots) -> None:
-        """Move these slots to the ranks of their priorities."""
+        """Move these slots to the ranks of their priorities, or out of the ranking if they are empty now."""
         self.ranking.set(slots, self._trees.priorities[slots])
 
-    def rebuild(self, size: int) -> None:
-        """Rank the first `size` slots from scratch."""
-        self.ranking.load(self._trees.priorities[:size], self._trees.alpha)
+    def rebuild(self) -> None:
+        """Rank all slots from scratch."""
+        self.ranking.load(self._trees.priorities, self._trees.alpha)
 
-    def check_valid(self, size: int) -> tuple[bool, str]:
+    def check_valid(self) -> tuple[bool, str]:
         """Return whether the ranks match the priorities in the trees, and what is wrong if not."""
-        return self.ranking.check_valid(self._trees.priorities[:size])
+        return self.ranking.check_valid(self._trees.priorities)
 
 
 SAMPLERS: Final[dict[str, type[Sampler]]] = {

@@ -6,10 +6,12 @@ identities are never reused, and the lowest one is the oldest.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numba import njit
 
-from dpsr_apex.replay.records import Arrivals, Floats, Integers
+from dpsr_apex.replay.records import EMPTY, Arrivals, Floats, Integers
 from dpsr_apex.replay.trees import (
     GREATEST,
     PRIORITY,
@@ -23,8 +25,11 @@ from dpsr_apex.replay.trees import (
     write_leaf,
 )
 
+NO_SLOTS: Final = np.empty(0, np.int64)
 FIRST_PRIORITY = 1.0  # of a transition that enters an empty replay
 MAX_PRIORITY = np.nan  # in an array of priorities: use the maximum priority in the replay at that time
+
+MAX_PRIORITIES: Final = np.full(64, MAX_PRIORITY)  # of a small chunk; never modified
 
 
 class SlotIndex:
@@ -34,6 +39,7 @@ class SlotIndex:
         self.trees = trees
         self.identities = identities
         self.arrays = (*trees.arrays, identities)  # arguments of the compiled functions
+        self._lowest_empty = 0  # no slot below it is empty
 
     @property
     def exponents(self) -> tuple[float, float]:
@@ -47,6 +53,23 @@ class SlotIndex:
         """
         return write_slots(*self.arrays, slots, arrivals.serials, arrivals.priorities, *self.exponents)
 
+    def take_empty(self, most: int) -> Slots:
+        """Return up to `most` empty slots, the lowest ones; they must be written next."""
+        if self._lowest_empty == self.identities.size:
+            return NO_SLOTS
+        slots = find_empty(self.identities, self._lowest_empty, most)
+        if slots.size < most:
+            self._lowest_empty = self.identities.size
+        elif most > 0:
+            self._lowest_empty = int(slots[-1]) + 1
+        return slots
+
+    def clear(self, slots: Slots) -> None:
+        """Empty these slots, of which there must be at least one."""
+        self.identities[slots] = EMPTY
+        self.trees.clear(slots)
+        self._lowest_empty = min(self._lowest_empty, int(slots.min()))
+
     def update(self, identities: Integers, priorities: Floats) -> Slots:
         """Set the priorities of stored transitions; those that are no longer stored are skipped.
 
@@ -57,12 +80,27 @@ class SlotIndex:
 
 
 @njit(cache=True)
-def first_not_within(numbers: Floats, least: float, greatest: float) -> int:
-    """Return the index of the first number outside [`least`, `greatest`], or NaN; -1 if there is none."""
-    for i in range(numbers.size):
-        if not least <= numbers[i] <= greatest:
+def add_floor(priorities: Floats, td_errors: Floats, floor: float, greatest: float) -> int:
+    """Overwrite `priorities` with TD error + `floor`; return the first that is not in [0, `greatest`], -1 if none."""
+    for i in range(td_errors.size):
+        if not 0.0 <= td_errors[i] <= greatest:
             return i
+        priorities[i] = td_errors[i] + floor
     return -1
+
+
+@njit(cache=True)
+def find_empty(identities: Integers, first: int, most: int) -> Slots:
+    """Return the lowest empty slots from slot `first` on, at most `most`."""
+    slots = np.empty(min(most, identities.size - first), dtype=np.int64)
+    count = 0
+    for slot in range(first, identities.size):
+        if count == slots.size:
+            break
+        if identities[slot] == EMPTY:
+            slots[count] = slot
+            count += 1
+    return slots[:count]
 
 
 @njit(cache=True, error_model="numpy")
@@ -104,6 +142,26 @@ def write_slots(
     for i in range(slots.size):
         replaced[i] = _write_slot(leaves, nodes, levels, identities, slots[i], serials[i], priorities[i], alpha, gamma)
     return replaced
+
+
+@njit(cache=True, error_model="numpy")
+def write_ring(
+    leaves: Floats,
+    nodes: Floats,
+    levels: Levels,
+    identities: Integers,
+    serials: Integers,
+    priorities: Floats,
+    alpha: float,
+    gamma: float,
+) -> tuple[Slots, Floats]:
+    """Write each new transition into the slot of its serial number, in turn; return the slots and what they had."""
+    slots = np.empty(serials.size, dtype=np.int64)
+    replaced = np.empty(serials.size)
+    for i in range(serials.size):
+        slots[i] = serials[i] % identities.size
+        replaced[i] = _write_slot(leaves, nodes, levels, identities, slots[i], serials[i], priorities[i], alpha, gamma)
+    return slots, replaced
 
 
 @njit(cache=True, error_model="numpy")
@@ -156,16 +214,6 @@ def replace_oldest(
         slots[i] = identities.min() % identities.size
         replaced[i] = _write_slot(leaves, nodes, levels, identities, slots[i], serials[i], priorities[i], alpha, gamma)
     return slots, replaced
-
-
-@njit(cache=True)
-def swap_in(column: Integers, slots: Slots, arrivals: Integers) -> Integers:
-    """Write `arrivals[i]` into `column[slots[i]]`, one after the other; return the overwritten values."""
-    found = np.empty_like(arrivals)
-    for i in range(slots.size):
-        found[i] = column[slots[i]]
-        column[slots[i]] = arrivals[i]
-    return found
 
 
 @njit(cache=True, error_model="numpy")

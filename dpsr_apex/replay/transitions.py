@@ -11,10 +11,10 @@ bytes, and a frame is freed when the last transition that refers to it is replac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -22,12 +22,6 @@ from numpy.typing import NDArray
 
 Stack = tuple[bytes, ...]
 """One compressed observation: its frames, the oldest first."""
-
-Store = dict[str, NDArray[Any]]
-"""Transitions in slots that are written and read in any order: one array per column, by name.
-
-References are stored in arrays too, because numpy gathers them with overlapping memory accesses.
-"""
 
 _Whole = TypeVar("_Whole", bytes, Stack)
 
@@ -50,10 +44,11 @@ class Transitions:
     terminal: NDArray[np.bool_]  # False for a time limit: the value of s_t is bootstrapped
     n_steps: Annotated[NDArray[np.uint8], Numbers(least=1)]  # environment steps between s_tm1 and s_t
     snapshots: list[bytes]  # the environment's state at s_tm1, compressed; empty where it cannot be re-entered
-    # Labels for the choice of states to re-enter; 0 where `replay.recycle_choice` does not need them.
-    state_keys: NDArray[np.uint64]  # of s_tm1: equal for states that count as the same
+    # Labels of s_tm1. The first two are 0 where `replay.recycle_choice` does not need them.
+    state_keys: NDArray[np.uint64]  # equal for states that count as the same
     episodes: NDArray[np.uint64]  # random number of the episode, or of the chain of recycled steps
-    episode_steps: NDArray[np.uint32]  # environment steps from the start of the episode to s_tm1
+    episode_steps: NDArray[np.uint32]  # environment steps since the start of the episode, recycled ones included
+    snapshot_tags: NDArray[np.uint64]  # authenticate the snapshots (`roles.authentication`); 0 in a single process
 
     def __len__(self) -> int:
         return len(self.s_tm1)
@@ -109,7 +104,24 @@ _NUMBERS: Final = [place for place, column in enumerate(COLUMNS) if not column.d
 _STACKS: Final = [place for place, column in enumerate(COLUMNS) if column.blank == ()]
 _SINGLES: Final = [place for place, column in enumerate(COLUMNS) if column.blank == b""]  # one bytes object per row
 _REFERRING: Final = [*_STACKS, *_SINGLES]
+_PLACE_OF: Final = {column.name: place for place, column in enumerate(COLUMNS)}
+_STATES: Final = [_STACKS.index(_PLACE_OF[name]) for name in ("s_tm1", "s_t")]
 _columns_in = attrgetter(*(column.name for column in COLUMNS))
+
+
+def record_of(columns: Iterable[Column]) -> list[tuple[str, np.dtype[Any]]]:
+    """Return the fields of a record with these columns, the widest first, so that all are aligned."""
+    by_size = sorted(columns, key=lambda column: -column.dtype.itemsize)
+    return [(column.name, column.dtype) for column in by_size]
+
+
+_RECORD: Final = np.dtype(record_of(COLUMNS[place] for place in _NUMBERS), align=True)
+_ORDER: Final = [*(_RECORD.names or ()), *(COLUMNS[place].name for place in _REFERRING)]  # as `from_rows` makes columns
+_PLACES: Final = [_PLACE_OF[name] for name in _ORDER]
+_numbers_of_row = itemgetter(*_PLACES[: len(_NUMBERS)])
+_references_of_row = itemgetter(*_PLACES[len(_NUMBERS) :])
+_fields_of = itemgetter(*(_RECORD.names or ()))
+_in_order = itemgetter(*(_ORDER.index(column.name) for column in COLUMNS))
 
 
 def from_lists(**lists: Sequence[Any] | NDArray[Any]) -> Transitions:
@@ -120,34 +132,38 @@ def from_lists(**lists: Sequence[Any] | NDArray[Any]) -> Transitions:
     return Transitions(**{name: collect[name](rows) for name, rows in (lists | blanks).items()})
 
 
+def from_rows(rows: Sequence[tuple[Any, ...]]) -> Transitions:
+    """Create transitions from at least one row, each with its values in the order of the columns."""
+    records = np.empty(len(rows), _RECORD)  # faster than an array for each column
+    if len(rows) == 1:
+        records[0] = _numbers_of_row(rows[0])
+    else:
+        records[:] = list(map(_numbers_of_row, rows))
+    references = map(list, zip(*map(_references_of_row, rows), strict=True))
+    return Transitions(*_in_order((*_fields_of(records), *references)))
+
+
 def to_lists(transitions: Transitions) -> dict[str, list[Any]]:
     """Return the rows of each column as plain Python values, by name."""
     columns = zip(COLUMNS, _columns_in(transitions), strict=True)
     return {column.name: rows if isinstance(rows, list) else rows.tolist() for column, rows in columns}
 
 
-def blank(count: int) -> Store:
-    """Return a store of `count` empty slots."""
-    return {column.name: column.empty(count) for column in COLUMNS}
-
-
-def write_rows(store: Store, slots: NDArray[np.int64], transitions: Transitions) -> None:
-    """Write row i of `transitions` into `slots[i]` of `store`; if a slot is repeated, the last row counts."""
-    for column, rows in zip(store.values(), _columns_in(transitions), strict=True):
-        column[slots] = np.fromiter(rows, object, len(rows)) if isinstance(rows, list) else rows
-
-
-def read_rows(store: Store, slots: NDArray[np.int64]) -> Transitions:
-    """Return the transitions in these slots of `store`, in this order."""
-    columns: list[Any] = [column[slots] for column in store.values()]
-    for place in _REFERRING:
-        columns[place] = columns[place].tolist()
-    return Transitions(*columns)
-
-
 def _as_array(references: Sequence[Any]) -> NDArray[np.object_]:
     """Return an object array with one element per reference, also for tuples."""
     return np.fromiter(references, dtype=object, count=len(references))
+
+
+def contents(transitions: Transitions) -> Iterator[bytes]:
+    """Yield the content of every column as bytes: equal for equal transitions, however they share their frames."""
+    for column, rows in zip(COLUMNS, _columns_in(transitions), strict=True):
+        if column.dtype.hasobject:
+            stacks = rows if column.blank == () else [(row,) for row in rows]
+            pieces = list(chain.from_iterable(stacks))
+            yield _sizes(stacks, np.uint32).tobytes() + _sizes(pieces, np.uint32).tobytes()
+            yield b"".join(pieces)
+        else:
+            yield rows.tobytes()
 
 
 def concatenate(parts: Sequence[Transitions]) -> Transitions:
@@ -157,6 +173,14 @@ def concatenate(parts: Sequence[Transitions]) -> Transitions:
         for columns in zip(*map(_columns_in, parts), strict=True)
     ]
     return Transitions(*columns)
+
+
+def share_frames(transitions: Transitions, earlier: Stack) -> None:
+    """Let the first transitions, in place, refer to the frames of `earlier`, the state before them, not to copies."""
+    known = {frame: frame for frame in earlier}
+    for states in (transitions.s_tm1, transitions.s_t):
+        for row, stack in enumerate(states[: len(earlier)]):
+            states[row] = tuple([known.get(frame, frame) for frame in stack])
 
 
 # Packed form: a few plain arrays, in which each shared bytes object (a piece) is stored once.
@@ -201,7 +225,7 @@ def pack(transitions: Transitions) -> dict[str, NDArray[Any]]:
     pieces = mentions[is_first].tolist()
     stack_sizes = np.ones(STACKS_PER_ROW * len(transitions), dtype=np.uint8)
     stack_sizes[: len(stacks)] = _sizes(stacks, np.uint8)
-    numbers = {COLUMNS[place].name: columns[place] for place in _NUMBERS}
+    numbers = {COLUMNS[place].name: np.ascontiguousarray(columns[place]) for place in _NUMBERS}
     return numbers | {
         "stack_sizes": stack_sizes,
         "references": references,
@@ -226,6 +250,88 @@ def unpack(arrays: Mapping[str, NDArray[Any]], pieces: bytes | None = None) -> T
     for number, place in enumerate(_REFERRING):
         columns[place] = rows[number * count : (number + 1) * count]
     return Transitions(*columns)
+
+
+class PackedStates(NamedTuple):
+    """The states of packed transitions, first every s_tm1, then every s_t, without an object for each frame."""
+
+    frames: NDArray[np.int64]  # (states, depth): those of each state, by number
+    pieces: bytes  # all frames, concatenated
+    ends: NDArray[np.int64]  # where each frame ends in `pieces`
+
+
+class PackedTransitions:
+    """Transitions in packed form as they were received; most readers need their numbers and the frames only."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], pieces: bytes) -> None:
+        """`arrays`: those of `PACKED`; `pieces`: all pieces, concatenated."""
+        self.arrays = {**arrays, "pieces": np.frombuffer(pieces, np.uint8)}  # as `pack` returns them
+        self._pieces = pieces
+
+    def __len__(self) -> int:
+        return len(self.arrays["stack_sizes"]) // STACKS_PER_ROW
+
+    def unpack(self) -> Transitions:
+        """Return the transitions."""
+        return unpack(self.arrays, self._pieces)
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """Return a new array with a column of numbers."""
+        return self.arrays[name].astype(COLUMNS[_PLACE_OF[name]].dtype)
+
+    def states(self) -> PackedStates | None:
+        """Return all states; None if there are none, or if they have different numbers of frames."""
+        sizes = self.arrays["stack_sizes"][: len(_STACKS) * len(self)]
+        depth = int(sizes[0]) if sizes.size else 0
+        if depth == 0 or (sizes != depth).any():
+            return None
+        mentioned = self.arrays["references"][: sizes.size * depth].reshape(len(_STACKS), len(self) * depth)
+        index = mentioned[_STATES].astype(np.int64).reshape(-1, depth)
+        frames = int(index.max()) + 1  # pieces are numbered by first mention, and those of states come first
+        return PackedStates(index, self._pieces, np.cumsum(self.arrays["piece_sizes"][:frames], dtype=np.int64))
+
+
+def unpacked(transitions: Transitions | PackedTransitions) -> Transitions:
+    """Return these transitions, not packed."""
+    return transitions.unpack() if isinstance(transitions, PackedTransitions) else transitions
+
+
+class PackedRows:
+    """Reads single transitions in packed form, whose pieces may be larger than the memory: only theirs are read.
+
+    `pieces` returns the bytes from one offset to another of all pieces.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], pieces: Callable[[int, int], bytes]) -> None:
+        self._numbers = [arrays[COLUMNS[place].name] for place in _NUMBERS]
+        self._references = arrays["references"]
+        self._stack_ends = np.add.accumulate(arrays["stack_sizes"], dtype=np.int64)
+        self._piece_ends = np.add.accumulate(arrays["piece_sizes"], dtype=np.int64)
+        self._pieces = pieces
+        self._count = len(arrays["stack_sizes"]) // STACKS_PER_ROW
+
+    def read(self, rows: Sequence[int]) -> Transitions:
+        """Return these transitions, in this order; pieces that they share are read once."""
+        columns: list[Any] = [None] * len(COLUMNS)
+        for place, numbers in zip(_NUMBERS, self._numbers, strict=True):
+            columns[place] = numbers[list(rows)].astype(COLUMNS[place].dtype)
+        shared: dict[int, bytes] = {}
+        for number, place in enumerate(_REFERRING):
+            stacks = [self._stack(number * self._count + row, shared) for row in rows]
+            columns[place] = stacks if place in _STACKS else [stack[0] for stack in stacks]
+        return Transitions(*columns)
+
+    def _stack(self, number: int, shared: dict[int, bytes]) -> Stack:
+        start, end = _span(self._stack_ends, number)
+        for piece in (numbers := self._references[start:end].tolist()):
+            if piece not in shared:
+                shared[piece] = self._pieces(*_span(self._piece_ends, piece))
+        return tuple(shared[piece] for piece in numbers)
+
+
+def _span(ends: NDArray[np.int64], number: int) -> tuple[int, int]:
+    """Return where consecutive parts that end there begin and end."""
+    return int(ends[number - 1]) if number else 0, int(ends[number])
 
 
 def _number_by_first_mention(names: NDArray[np.intp]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:

@@ -196,10 +196,11 @@ def set_priorities(
 
 
 @njit(cache=True, error_model="numpy")
-def rebuild(leaves: Floats, nodes: Floats, levels: Levels, size: int, alpha: float, gamma: float) -> None:
-    """Recompute all leaves and nodes from the priorities of the first `size` slots, for these exponents."""
-    for slot in range(size):
-        write_leaf(leaves, slot, leaves[PRIORITY, slot], alpha, gamma)
+def rebuild(leaves: Floats, nodes: Floats, levels: Levels, alpha: float, gamma: float) -> None:
+    """Recompute all leaves and nodes from the priorities, for these exponents."""
+    for slot in range(leaves.shape[1]):
+        if leaves[PRIORITY, slot] < np.inf:
+            write_leaf(leaves, slot, leaves[PRIORITY, slot], alpha, gamma)
     for block in range(leaves.shape[1] >> SHIFT):
         _refresh_above_leaves(leaves, nodes, block)
     for level in range(1, levels.size):
@@ -296,15 +297,22 @@ class PriorityTrees:
         """Set the priorities of many slots; if a slot is repeated, the last value counts."""
         set_priorities(*self.arrays, slots, priorities, self.alpha, self.gamma)
 
-    def rebuild(self, size: int, alpha: float, gamma: float) -> None:
-        """Recompute everything from the priorities of the first `size` slots, for new exponents."""
-        self.alpha, self.gamma = alpha, gamma
-        rebuild(*self.arrays, size, alpha, gamma)
+    def clear(self, slots: Slots) -> None:
+        """Empty these slots: they are not sampled, and count neither as least nor as greatest priority."""
+        leaves = self.arrays.leaves
+        leaves[SAMPLING, slots] = leaves[REPLACING, slots] = 0.0
+        leaves[PRIORITY, slots] = np.inf
+        refresh_all_ancestors(*self.arrays, slots)
 
-    def load(self, priorities: Floats, alpha: float, gamma: float) -> None:
-        """Replace all content with these priorities, in the first slots."""
-        self.arrays.leaves[PRIORITY, : priorities.size] = priorities
-        self.rebuild(priorities.size, alpha, gamma)
+    def rebuild(self, alpha: float, gamma: float) -> None:
+        """Recompute everything from the priorities, for new exponents."""
+        self.alpha, self.gamma = alpha, gamma
+        rebuild(*self.arrays, alpha, gamma)
+
+    def load(self, slots: Slots, priorities: Floats, alpha: float, gamma: float) -> None:
+        """Fill empty trees with these priorities."""
+        self.arrays.leaves[PRIORITY, slots] = priorities
+        self.rebuild(alpha, gamma)
 
     def sample(self, uniforms: Floats, beta: float) -> tuple[Slots, NDArray[np.float32]]:
         """Sample slots by p ** alpha, one per uniform number; return them and their importance weights."""
@@ -330,16 +338,19 @@ class PriorityTrees:
             set_replacing_mass(leaves, nodes, levels, slot, mass)
         return np.array(list(held), dtype=np.int64)
 
-    def check_valid(self, size: int) -> tuple[bool, str]:
-        """Return whether leaves match their priorities and nodes their children, and what is wrong if not."""
+    def check_valid(self, stored: Slots) -> tuple[bool, str]:
+        """Return whether leaves match their priorities and nodes their children, and what is wrong if not.
+
+        `stored` are the filled slots; all others must be empty.
+        """
         leaves = self.arrays.leaves
-        priorities = self.priorities[:size]
+        priorities = self.priorities[stored]
         if not (np.isfinite(priorities).all() and (priorities > 0).all()):
             return False, "a stored priority is not finite and positive"
-        if not _is_blank(leaves[:, size:], PRIORITY):
+        if not _is_blank(np.delete(leaves, stored, axis=1), PRIORITY):
             return False, "an empty slot has a priority or a mass"
         for row, exponent in ((SAMPLING, self.alpha), (REPLACING, -self.gamma)):
-            if not np.allclose(leaves[row, :size], priorities**exponent, rtol=1e-12, atol=0.0):
+            if not np.allclose(leaves[row, stored], priorities**exponent, rtol=1e-12, atol=0.0):
                 return False, f"a leaf of row {row} is not its priority to the power of {exponent}"
         return self._check_nodes()
 

@@ -26,8 +26,8 @@ from dpsr_apex.replay.records import Counters
 from dpsr_apex.replay.transitions import Stack, Transitions
 
 Floats = NDArray[np.float64]
-Row = tuple[Stack, int, float, Stack, bool, int, bytes, int, int, int]
-"""One transition: s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot, state key, episode, step in the episode."""
+Row = tuple[Stack, int, float, Stack, bool, int, bytes, int, int, int, int]
+"""One transition: s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot, state key, episode, step in it, and tag."""
 
 
 def rows_of(transitions: Transitions) -> list[Row]:
@@ -44,6 +44,7 @@ def rows_of(transitions: Transitions) -> list[Row]:
             transitions.state_keys.tolist(),
             transitions.episodes.tolist(),
             transitions.episode_steps.tolist(),
+            transitions.snapshot_tags.tolist(),
             strict=True,
         )
     )
@@ -62,6 +63,7 @@ def transitions_of(rows: Sequence[Row]) -> Transitions:
         state_keys=np.array([row[7] for row in rows], dtype=np.uint64),
         episodes=np.array([row[8] for row in rows], dtype=np.uint64),
         episode_steps=np.array([row[9] for row in rows], dtype=np.uint32),
+        snapshot_tags=np.array([row[10] for row in rows], dtype=np.uint64),
     )
 
 
@@ -95,6 +97,8 @@ class Arrival:
     birth: int
     serial: int
     depth: int = 0
+    recycles: int = 0
+    origin: int = -1
 
 
 @dataclass
@@ -104,12 +108,13 @@ class NaiveRound:
     candidates: list[int]
     stored: list[Row]
     depths: list[int]
+    recycles: list[int]
     waiting: Arrival
     answers: dict[int, NaiveChain] = field(default_factory=dict)
 
 
 class NaiveReplay:
-    """`Replay`, slowly. Slot i is element i of every list."""
+    """`Replay`, slowly. Slot i is element i of every list; the identity of an empty slot is -1."""
 
     def __init__(
         self, config: ReplayConfig, total_steps: int, rng: np.random.Generator, environment_steps: int | None = None
@@ -127,8 +132,10 @@ class NaiveReplay:
         self.births: list[int] = []
         self.gains: list[float] = []
         self.depths: list[int] = []
+        self.recycles: list[int] = []
+        self.origins: list[int] = []
         self.priorities: list[float] = []
-        self.rows: list[Row] = []
+        self.rows: list[Row | None] = []
         self.rounds: dict[int, NaiveRound] = {}
         self.counters = Counters()
         self.alpha, self.gamma = self.exponents()
@@ -143,18 +150,41 @@ class NaiveReplay:
         if max(abs(alpha - self.alpha), abs(gamma - self.gamma)) > self.config.exponent_tolerance:
             self.alpha, self.gamma = alpha, gamma
 
+    @property
+    def filled(self) -> list[int]:
+        """The slots that hold a transition, in order."""
+        return [slot for slot, identity in enumerate(self.identities) if identity >= 0]
+
+    def greatest(self) -> float:
+        """The priority with which a transition enters."""
+        return max((self.priorities[slot] for slot in self.filled), default=1.0)
+
+    def stored_row(self, slot: int) -> Row:
+        row = self.rows[slot]
+        assert row is not None
+        return row
+
+    def empty_slot(self, arrival: Arrival) -> int | None:
+        """The slot that a new transition fills: the lowest empty one, or in a ring buffer the next one in turn."""
+        if self.method.remover == "oldest" and not self.config.recycles:
+            turn = arrival.serial % self.config.capacity
+            return None if turn in self.filled else turn
+        empty = set(range(self.config.capacity)) - set(self.filled)
+        return min(empty, default=None)
+
     def sampling_line(self) -> tuple[list[int], Floats]:
-        """The slots in the order in which they lie on the line that is sampled, and the mass of each."""
-        slots = list(range(len(self.rows)))
+        """The filled slots in the order in which they lie on the line that is sampled, and the mass of each."""
+        slots = self.filled
         if self.method.sampler in ("proportional", "uniform"):
-            return slots, np.array([priority**self.alpha for priority in self.priorities])
+            return slots, np.array([self.priorities[slot] ** self.alpha for slot in slots])
         assert self.method.sampler == "rank", f"a new sampler needs its oracle here: {self.method.sampler}"
         best_first = sorted(slots, key=lambda slot: (-self.priorities[slot], slot))
         return best_first, np.array([(1 / rank) ** self.alpha for rank in range(1, len(slots) + 1)])
 
     def replacing_masses(self) -> Floats:
         """By slot."""
-        return np.array([priority**-self.gamma for priority in self.priorities])
+        filled = set(self.filled)
+        return np.array([p**-self.gamma if slot in filled else 0.0 for slot, p in enumerate(self.priorities)])
 
     def insert(self, rows: Sequence[Row], td_errors: Sequence[float] | None = None) -> list[int]:
         """The numbers of the rounds opened."""
@@ -166,8 +196,8 @@ class NaiveReplay:
             self.t += 1
             priority = None if td_errors is None else td_errors[i] + self.config.priority_floor
             arrival = Arrival(row, priority, self.t, self.take_serial())
-            if len(self.rows) < self.config.capacity:
-                self.append(arrival)
+            if (slot := self.empty_slot(arrival)) is not None:
+                self.fill(slot, arrival)
             elif self.method.recycles and self.is_round_due() and is_affordable:
                 opened.append(self.open_round(arrival))
             else:
@@ -203,15 +233,24 @@ class NaiveReplay:
         self.serials_taken += 1
         return self.serials_taken - 1
 
-    def append(self, arrival: Arrival) -> None:
-        for column in (self.identities, self.serials, self.births):
-            column.append(-1)
-        self.rows.append(arrival.row)
-        self.gains.append(math.nan)
-        self.depths.append(0)
-        priority = max(self.priorities, default=1.0) if arrival.priority is None else arrival.priority
-        self.priorities.append(priority)
-        self.put(len(self.rows) - 1, arrival, priority)
+    def fill(self, slot: int, arrival: Arrival) -> None:
+        if slot == len(self.rows):
+            for column in (self.identities, self.serials, self.births, self.depths, self.recycles, self.origins):
+                column.append(-1)
+            self.rows.append(None)
+            self.gains.append(math.nan)
+            self.priorities.append(math.nan)
+        self.put(slot, arrival, self.greatest() if arrival.priority is None else arrival.priority)
+
+    def evict(self, identities: Sequence[int]) -> list[tuple[int, Row]]:
+        """Empty the slots of those that are stored; return their identities and rows, sorted."""
+        evicted = []
+        for name in sorted(set(identities) & set(self.identities) - {-1}):
+            slot = self.identities.index(name)
+            evicted.append((name, self.stored_row(slot)))
+            self.identities[slot], self.rows[slot] = -1, None
+            self.counters.quarantined += 1
+        return evicted
 
     def put(self, slot: int, arrival: Arrival, priority: float) -> None:
         self.identities[slot] = arrival.serial * self.config.capacity + slot
@@ -219,6 +258,8 @@ class NaiveReplay:
         self.births[slot] = arrival.birth
         self.gains[slot] = math.nan
         self.depths[slot] = arrival.depth
+        self.recycles[slot] = arrival.recycles
+        self.origins[slot] = arrival.origin
         self.priorities[slot] = priority
         self.rows[slot] = arrival.row
 
@@ -227,10 +268,17 @@ class NaiveReplay:
             candidates = stratified(self.replacing_masses(), self.rng.random(self.config.replace_candidates))
         else:
             assert self.method.remover == "oldest", f"a new remover needs its oracle here: {self.method.remover}"
-            candidates = list(range(len(self.rows)))
+            candidates = self.filled
         oldest = min(candidates, key=lambda slot: (self.births[slot], self.serials[slot]))
         self.count_replaced(oldest, arrival)
-        self.put(oldest, arrival, max(self.priorities) if arrival.priority is None else arrival.priority)
+        self.put(oldest, arrival, self.greatest() if arrival.priority is None else arrival.priority)
+
+    def place(self, arrival: Arrival) -> None:
+        """Fill an empty slot if there is one; otherwise replace."""
+        if (slot := self.empty_slot(arrival)) is not None:
+            self.fill(slot, arrival)
+        else:
+            self.replace(arrival)
 
     def count_replaced(self, slot: int, arrival: Arrival) -> None:
         self.counters.replaced += 1
@@ -238,21 +286,22 @@ class NaiveReplay:
         self.counters.replaced_priority += self.priorities[slot]
 
     def sample(self, batch_size: int) -> tuple[list[int], Floats, list[Row]]:
-        """Identities, weights and transitions of a batch."""
+        """Identities, weights and transitions of a batch, without their snapshots."""
         self.follow_schedules()
         line, masses = self.sampling_line()
         beta = self.config.bias_annealing.at(self.t, self.total_steps)
-        weights = (len(self.rows) * masses / masses.sum()) ** -beta
+        weights = (len(line) * masses / masses.sum()) ** -beta
         weights /= weights.max()
         places = stratified(masses, self.rng.random(batch_size))
         slots = [line[place] for place in places]
         self.counters.sampled += batch_size
         self.counters.sampled_recycled += sum(self.depths[slot] > 0 for slot in slots)
-        return [self.identities[slot] for slot in slots], weights[places], [self.rows[slot] for slot in slots]
+        rows = [(*row[:6], b"", *row[7:]) for row in map(self.stored_row, slots)]
+        return [self.identities[slot] for slot in slots], weights[places], rows
 
     def update(self, identities: Sequence[int], td_errors: Sequence[float]) -> None:
         for identity, td_error in zip(identities, td_errors, strict=True):
-            if identity in self.identities:
+            if identity >= 0 and identity in self.identities:
                 self.priorities[self.identities.index(identity)] = td_error + self.config.priority_floor
                 self.counters.priorities_updated += 1
             else:
@@ -264,8 +313,9 @@ class NaiveReplay:
         number = self.counters.rounds_opened
         self.rounds[number] = NaiveRound(
             [self.identities[slot] for slot in held],
-            [self.rows[slot] for slot in held],
+            [self.stored_row(slot) for slot in held],
             [self.depths[slot] for slot in held],
+            [self.recycles[slot] for slot in held],
             waiting,
         )
         self.counters.rounds_opened += 1
@@ -280,10 +330,10 @@ class NaiveReplay:
             case "high":
                 return self.sample_distinct(np.array([priority**self.gamma for priority in self.priorities]))
             case "novel":
-                keys = [row[7] for row in self.rows]
+                keys = [self.stored_row(slot)[7] for slot in range(len(self.rows))]
                 return self.sample_distinct(np.array([1 / (self.visits[key] * keys.count(key)) for key in keys]))
             case "failure":
-                eligible = [slot for slot in range(len(self.rows)) if self.is_before_terminal(self.rows[slot])]
+                eligible = [slot for slot in range(len(self.rows)) if self.is_before_terminal(self.stored_row(slot))]
                 if not eligible:
                     return self.sample_distinct(self.replacing_masses())
                 count = min(self.config.recycle_candidates, len(eligible))
@@ -291,7 +341,7 @@ class NaiveReplay:
 
     def is_before_terminal(self, row: Row) -> bool:
         """Whether the last step of its episode is stored and is at most `recycle_failure_steps` - 1 after it."""
-        ends = [end[9] + end[5] - 1 for end in self.rows if end[4] and end[8] == row[8]]
+        ends = [end[9] + end[5] - 1 for end in self.rows if end and end[4] and end[8] == row[8]]
         return any(last - row[9] < self.config.recycle_failure_steps for last in ends)
 
     def sample_distinct(self, masses: Floats) -> list[int]:
@@ -331,12 +381,14 @@ class NaiveReplay:
         if present:
             self.end_as_in_the_paper(round_, present)
         else:
-            self.replace(round_.waiting)
+            self.place(round_.waiting)
         for name in answered:
-            self.continue_chain(round_.answers[name], max(1, round_.depths[round_.candidates.index(name)]))
+            self.continue_chain(round_.answers[name], round_, name)
 
-    def continue_chain(self, chain: NaiveChain, depth: int) -> None:
+    def continue_chain(self, chain: NaiveChain, round_: NaiveRound, candidate: int) -> None:
         """Insert the steps after the first one, until the last t."""
+        place = round_.candidates.index(candidate)
+        depth, recycles = max(1, round_.depths[place]), round_.recycles[place] + 1
         self.visit(chain.rows)
         self.counters.chains += 1
         self.counters.chain_steps += len(chain.rows)
@@ -349,19 +401,21 @@ class NaiveReplay:
             self.t += 1
             own = chain.td_errors[i] + self.config.priority_floor
             priority = own if self.config.initial_priority == "td_error" else None
-            self.replace(Arrival(chain.rows[i], priority, self.t, self.take_serial(), depth + i))
+            serial = self.take_serial()
+            self.place(Arrival(chain.rows[i], priority, self.t, serial, depth + i, recycles, candidate))
             self.counters.chain_steps_stored += 1
 
     def end_as_in_the_paper(self, round_: NaiveRound, present: list[int]) -> None:
-        greatest = max(self.priorities)
+        greatest = self.greatest()
         weakest = min(present, key=lambda name: round_.answers[name].td_errors[0])
         for name in present:
             if name == weakest:
                 continue
             row, td_error = round_.answers[name].rows[0], round_.answers[name].td_errors[0]
             priority = greatest if self.config.recycle_at_max_priority else td_error + self.config.priority_floor
-            depth = max(1, round_.depths[round_.candidates.index(name)])
-            slot, arrival = self.identities.index(name), Arrival(row, None, self.t, self.take_serial(), depth)
+            place = round_.candidates.index(name)
+            lineage = max(1, round_.depths[place]), round_.recycles[place] + 1, name
+            slot, arrival = self.identities.index(name), Arrival(row, None, self.t, self.take_serial(), *lineage)
             gain = td_error + self.config.priority_floor - self.priorities[slot]
             self.count_replaced(slot, arrival)
             self.put(slot, arrival, priority)

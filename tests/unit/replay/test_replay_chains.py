@@ -124,19 +124,6 @@ def test_late_chains_are_counted_with_their_steps() -> None:
     assert (replay.counters.chains, replay.counters.chain_steps, replay.counters.candidates_lost) == (1, 2, 2)
 
 
-def test_a_round_can_end_without_moving_the_clock() -> None:
-    replay = just_before_a_round()
-    (round_,) = replay.insert(transitions_of(make_rows(50, 1)))
-    first = chain(100, 1.0, 2.0, 3.0), chain(200, 4.0, 5.0)
-    replay.answer(round_.number, joined(round_.candidates.tolist()[:2], list(first)))
-    replay.expire(round_.number, ticks=False)
-    assert (replay.t, replay.environment_steps) == (10, 15)
-    stored = stored_rows(replay)
-    assert [row in stored for row in (*first[0].rows, *first[1].rows)] == [False, False, False, True, False]
-    assert (replay.counters.chain_steps, replay.counters.chain_steps_dropped) == (5, 3)
-    assert replay.check_valid() == (True, "")
-
-
 BAD: dict[str, Callable[[Chains], Chains]] = {
     "1 to 4 steps": lambda good: good._replace(lengths=np.array([0, 3, 1])),
     "has 5 steps": lambda good: good._replace(
@@ -178,6 +165,10 @@ def forget_depths(replay: Replay) -> None:
     replay._slots.depths[:] = 0
 
 
+def forget_origins(replay: Replay) -> None:
+    replay._slots.origins[:] = -1
+
+
 @pytest.mark.parametrize(
     ("corrupt", "reason"),
     [
@@ -187,6 +178,7 @@ def forget_depths(replay: Replay) -> None:
         (set_counter("chain_steps_dropped"), "a step of a chain was neither stored nor dropped"),
         (set_counter("sampled_recycled"), "more recycled transitions were sampled than all"),
         (forget_depths, "a recycled transition has no depth"),
+        (forget_origins, "only a part of the lineage of a transition is recorded"),
     ],
 )
 def test_check_valid_notices(corrupt: Callable[[Replay], None], reason: str) -> None:
@@ -197,6 +189,18 @@ def test_check_valid_notices(corrupt: Callable[[Replay], None], reason: str) -> 
     assert replay.check_valid() == (True, "")
     corrupt(replay)
     assert replay.check_valid() == (False, reason)
+
+
+def test_a_replay_of_an_earlier_version_has_no_lineage() -> None:
+    replay = just_before_a_round()
+    (round_,) = replay.insert(transitions_of(make_rows(50, 1)))
+    replay.answer(round_.number, joined(round_.candidates.tolist(), [chain(100 * i, 3.0 + i) for i in (1, 2, 3)]))
+    facts, arrays = replay.save()
+    loaded = Replay(replay.config, 100, np.random.default_rng(0))
+    loaded.load(facts, {name: array for name, array in arrays.items() if name not in ("recycles", "origins")})
+    assert loaded.depths.any()
+    assert set(loaded._slots.origins) == {-1}
+    assert loaded.check_valid() == (True, "")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
@@ -345,7 +349,7 @@ def test_failure_choice_knows_the_end_from_any_of_its_n_step_transitions() -> No
     base = make_rows(0, 4)
     steps, n_steps, terminals = (2, 5, 6, 8), (3, 3, 3, 1), (False, False, True, False)  # the last step is 8
     rows: list[Row] = [
-        (*row[:4], terminal, n, row[6], 0, 77, step)
+        (*row[:4], terminal, n, row[6], 0, 77, step, 0)
         for row, terminal, n, step in zip(base, terminals, n_steps, steps, strict=True)
     ]
     replay.insert(transitions_of(rows))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from dpsr_apex.replay.ranking import Ranking
 from tests.unit.replay.naive import stratified
@@ -20,20 +21,26 @@ def ranked(priorities: list[float], capacity: int | None = None, alpha: float = 
     return ranking
 
 
+def with_empty(priorities: list[float], capacity: int) -> NDArray[np.float64]:
+    """These priorities in the first slots, and infinite ones in the others, which are empty."""
+    return np.append(priorities, np.full(capacity - len(priorities), np.inf))
+
+
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(
     first=st.lists(st.sampled_from((0.5, 1.0, 2.0, 7.0)), min_size=1, max_size=30),
-    moves=st.lists(st.tuples(st.integers(0, 29), st.sampled_from((0.5, 1.0, 2.0, 7.0, 0.1, 9.0))), max_size=60),
+    moves=st.lists(st.tuples(st.integers(0, 29), st.sampled_from((0.5, 1.0, 2.0, 7.0, 0.1, 9.0, np.inf))), max_size=60),
 )
 def test_the_order_is_that_of_sorting(first: list[float], moves: list[tuple[int, float]]) -> None:
-    """With many ties, and slots named twice in one call."""
+    """With many ties, slots named twice in one call, and slots that are emptied."""
     ranking = ranked(first, capacity=40)
-    priorities = np.array(first)
+    priorities = with_empty(first, 40)
     slots = np.array([slot % len(first) for slot, _ in moves], dtype=np.int64)
     ranking.set(slots, np.array([priority for _, priority in moves]))
     for slot, (_, priority) in zip(slots, moves, strict=True):
         priorities[slot] = priority
-    assert ranking.order[: len(first)].tolist() == sorted(range(len(first)), key=lambda slot: (-priorities[slot], slot))
+    stored = np.flatnonzero(np.isfinite(priorities)).tolist()
+    assert ranking.order[: ranking.size].tolist() == sorted(stored, key=lambda slot: (-priorities[slot], slot))
     assert ranking.check_valid(priorities) == (True, "")
 
 
@@ -58,15 +65,15 @@ def test_a_loaded_ranking_continues_like_the_one_that_was_saved() -> None:
     rng = np.random.default_rng(0)
     priorities = rng.integers(1, 9, 50).astype(np.float64)
     grown, loaded = ranked(priorities.tolist(), 60), Ranking(60, 0.3)
-    loaded.load(priorities, 1.0)
+    loaded.load(with_empty(priorities.tolist(), 60), 1.0)
     for ranking in (grown, loaded):
         ranking.set(np.array([5, 55, 5, 7]), np.array([3.0, 4.0, 8.0, 0.5]))
     assert grown.order[:51].tolist() == loaded.order[:51].tolist()
 
 
 def corrupted(what: str) -> tuple[bool, str]:
-    priorities = np.array([3.0, 1.0, 2.0, 2.0])
-    ranking = ranked(priorities.tolist(), capacity=6)
+    priorities = with_empty([3.0, 1.0, 2.0, 2.0], 6)
+    ranking = ranked(priorities[:4].tolist(), capacity=6)
     assert ranking.order[:4].tolist() == [0, 2, 3, 1]
     if what == "slot":
         ranking.order[1] = 0

@@ -15,7 +15,8 @@ from dpsr_apex.replay.removers import REMOVERS
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.samplers import SAMPLERS
 from dpsr_apex.replay.slots import SlotIndex
-from dpsr_apex.replay.transitions import Store, Transitions
+from dpsr_apex.replay.store import Store
+from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.replay.trees import Slots
 from tests.unit.replay.naive import rows_of, transitions_of
 from tests.unit.replay.twins import make_config, make_rows, single_steps, stored_rows

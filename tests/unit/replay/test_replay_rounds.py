@@ -204,6 +204,13 @@ def corrupt_trees(replay: Replay) -> None:
     replay._trees.arrays.leaves[0, 2] *= 2
 
 
+def empty_slot(replay: Replay) -> None:
+    """Evict a transition, but leave the time of its birth."""
+    birth = replay.births[3]
+    replay.evict(replay.identities[3:4])
+    replay._slots.births[3] = birth
+
+
 def forget_round(replay: Replay) -> None:
     replay.rounds.clear()
     replay.counters.replaced += 1  # as if its newcomer had been stored
@@ -213,9 +220,11 @@ def forget_round(replay: Replay) -> None:
     ("corrupt", "reason"),
     [
         (set_number("size", 1), "more transitions are stored than the capacity"),
-        (set_number("size", -1), "an empty slot has an identity"),
+        (set_number("size", -1), "another number of slots has an identity than is stored"),
         (assign("identities", 3, 4), "an identity does not belong to its slot"),
-        (assign("identities", 3, 3 - 9), "a stored transition has no identity"),
+        (assign("identities", 3, -1), "another number of slots has an identity than is stored"),
+        (assign("identities", 3, 3 - 9), "an identity is negative"),
+        (empty_slot, "an empty slot has data"),
         (assign("identities", 3, 3 + 9 * 1000), "an identity is from the future"),
         (assign("births", 3, 9), "the order of identities is not the order of births"),
         (assign("births", 0, 0), "a birth is not between 1 and t"),
@@ -223,6 +232,7 @@ def forget_round(replay: Replay) -> None:
         (set_number("t", 1), "transitions were lost or created"),
         (set_counter("replaced"), "transitions were lost or created"),
         (set_counter("recycled"), "transitions were lost or created"),
+        (set_counter("quarantined"), "transitions were lost or created"),
         (set_number("_next_serial", 1), "serial numbers do not match the insertions"),
         (set_counter("rounds_opened"), "a round was neither closed nor expired"),
         (set_counter("rounds_expired"), "a round was neither closed nor expired"),

@@ -17,17 +17,16 @@ from hypothesis import strategies as st
 import dpsr_apex
 from dpsr_apex.methods import METHODS
 from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.store import Store
 from dpsr_apex.replay.transitions import (
     COLUMNS,
     PACKED,
-    blank,
+    PackedRows,
     concatenate,
     from_lists,
     pack,
-    read_rows,
     to_lists,
     unpack,
-    write_rows,
 )
 from tests.unit.replay.naive import Row, rows_of, transitions_of
 from tests.unit.replay.twins import make_config, make_rows
@@ -53,6 +52,7 @@ def shared_rows(draw: st.DrawFn) -> list[Row]:
         st.integers(0, 2**64 - 1),
         st.integers(0, 2**64 - 1),
         st.integers(0, 2**32 - 1),
+        st.integers(0, 2**64 - 1),
     )
     return draw(st.lists(row, max_size=8))
 
@@ -73,6 +73,29 @@ def test_packing_keeps_values_and_sharing(rows: list[Row]) -> None:
     assert all(array.dtype.kind in "biuf" for array in arrays.values())  # npz without objects
 
 
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(shared_rows(), st.data())
+def test_single_rows_are_read_from_the_packed_form(rows: list[Row], data: st.DataObject) -> None:
+    arrays = pack(transitions_of(rows))
+    content = arrays["pieces"].tobytes()
+    wanted = data.draw(st.lists(st.integers(0, max(len(rows) - 1, 0)), max_size=5)) if rows else []
+    found = PackedRows(arrays, lambda start, end: content[start:end]).read(wanted)
+    assert rows_of(found) == [rows[row] for row in wanted]
+
+
+def test_only_the_pieces_of_a_row_are_read_and_each_once() -> None:
+    rows = make_rows(0, 50)
+    arrays = pack(transitions_of(rows))
+    content, read = arrays["pieces"].tobytes(), []
+
+    def pieces(start: int, end: int) -> bytes:
+        read.append(content[start:end])
+        return content[start:end]
+
+    assert rows_of(PackedRows(arrays, pieces).read([20])) == [rows[20]]
+    assert sorted(read) == sorted({*rows[20][0], *rows[20][3], rows[20][6]})
+
+
 def test_packed_arrays_hold_each_shared_frame_once() -> None:
     rows = make_rows(0, 100)
     frames = {frame for row in rows for frame in (*row[0], *row[3])}
@@ -80,11 +103,11 @@ def test_packed_arrays_hold_each_shared_frame_once() -> None:
 
 
 def test_rows_are_written_where_they_belong_and_the_last_stays() -> None:
-    store = blank(5)
+    store = Store(5)
     rows = make_rows(0, 3)
-    write_rows(store, np.array([4, 1, 4]), transitions_of(rows))
-    assert rows_of(read_rows(store, np.array([1, 4]))) == [rows[1], rows[2]]
-    assert rows_of(read_rows(store, np.zeros(1, dtype=np.int64)))[0] == ((), 0, 0.0, (), False, 0, b"", 0, 0, 0)
+    store.write(np.array([4, 1, 4]), transitions_of(rows))
+    assert rows_of(store.read(np.array([1, 4]))) == [rows[1], rows[2]]
+    assert rows_of(store.read(np.zeros(1, dtype=np.int64)))[0] == ((), 0, 0.0, (), False, 0, b"", 0, 0, 0, 0)
     assert rows_of(transitions_of(rows).rows(1, 3)) == rows[1:]
 
 
@@ -104,8 +127,8 @@ def test_lists_become_columns_of_their_types_and_what_is_left_out_is_blank() -> 
     whole, part = from_lists(**lists), from_lists(a_tm1=[3, 1], snapshots=[b"x", b"y"])
     assert rows_of(whole) == rows
     assert rows_of(part) == [
-        ((), 3, 0.0, (), False, 0, b"x", 0, 0, 0),
-        ((), 1, 0.0, (), False, 0, b"y", 0, 0, 0),
+        ((), 3, 0.0, (), False, 0, b"x", 0, 0, 0, 0),
+        ((), 1, 0.0, (), False, 0, b"y", 0, 0, 0, 0),
     ]
     for transitions in (whole, part, from_lists(s_tm1=[])):
         dtypes = [getattr(transitions, column.name).dtype for column in COLUMNS if not column.dtype.hasobject]
@@ -129,17 +152,18 @@ NEW_COLUMNS = (  # each is one line in the table, anywhere in it
 THERE_AND_BACK = """
 import sys
 import numpy as np
-from dpsr_apex.replay.transitions import blank, concatenate, from_lists, read_rows, to_lists, write_rows
+from dpsr_apex.replay.store import Store
+from dpsr_apex.replay.transitions import concatenate, from_lists, to_lists, unpacked
 from dpsr_apex.wire.codec import decode, encode
 from dpsr_apex.wire.messages import Batch
 
 name, rows = sys.argv[1], eval(sys.argv[2])
 made = from_lists(**{name: rows}, s_tm1=[(b"x", b"y"), (b"y",)], n_steps=[1, 1], snapshots=[b"1", b"2"])
-store = blank(5)
-write_rows(store, np.array([3, 1]), made)
-stored = read_rows(store, np.array([3, 1]))
+store = Store(5)
+store.write(np.array([3, 1]), made)
+stored = store.read(np.array([3, 1]))
 joined = concatenate([stored.rows(1, 2), stored.pick(np.array([0]))])
-sent = decode(encode(Batch(0, 0, np.arange(2), np.ones(2, np.float32), joined))).transitions
+sent = unpacked(decode(encode(Batch(0, 0, np.arange(2), np.ones(2, np.float32), joined))).transitions)
 assert to_lists(sent.pick(np.array([1, 0]))) == to_lists(made)
 assert to_lists(sent)[name] == rows[::-1]
 """
@@ -175,7 +199,7 @@ def insert_walk(replay: Replay, start: int, count: int) -> None:
     """One long episode: s_t of each transition is s_tm1 of the next, so each brings one new frame."""
     frames = [Frame(b"%d" % i) for i in range(start, start + count + 1)]
     rows: list[Row] = [
-        ((frames[i],), 0, 0.0, (frames[i + 1],), False, 1, Frame(b"snapshot"), 0, 0, 0) for i in range(count)
+        ((frames[i],), 0, 0.0, (frames[i + 1],), False, 1, Frame(b"snapshot"), 0, 0, 0, 0) for i in range(count)
     ]
     replay.insert(transitions_of(rows))
 
@@ -195,3 +219,24 @@ def test_a_frame_goes_with_the_last_transition_that_uses_it(method: str) -> None
     del replay, stored
     gc.collect()
     assert Frame.alive == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 29, 30, 31, 65, 66, 10_000])
+def test_the_largest_transitions_are_those_with_most_bytes(size: int) -> None:
+    lengths = [3, 30, 1, 35, 2]
+    made = from_lists(
+        s_tm1=[(b"",) for _ in lengths], s_t=[(b"",) for _ in lengths], snapshots=[bytes(length) for length in lengths]
+    )
+    replay = Replay(make_config("uniform", capacity=8), 100, np.random.default_rng(0))
+    replay.insert(made)
+    by_size = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    needed = next((count for count in range(1, 6) if sum(sorted(lengths)[-count:]) >= size), 5)
+    assert replay.largest(size).tolist() == [int(replay.identities[row]) for row in by_size[:needed]]
+    assert replay.largest(size, least=30).tolist() == replay.largest(min(size, 65)).tolist()
+
+
+@pytest.mark.parametrize(("frame_bytes", "sizes"), [(0, [0, 11, 0]), (4, [0, 3, 0])])
+def test_all_that_is_not_in_the_record_of_a_slot_counts(frame_bytes: int, sizes: list[int]) -> None:
+    store = Store(3, frame_bytes)
+    store.write(np.array([1]), from_lists(s_tm1=[(b"1234",)], s_t=[(b"5678",)], snapshots=[b"890"]))
+    assert store.sizes(np.arange(3)).tolist() == sizes

@@ -112,7 +112,7 @@ def test_extreme_priorities_never_lead_to_an_empty_slot(capacity: int, alpha: fl
     rng = np.random.default_rng(capacity)
     for count in {1, capacity // 2 + 1, capacity}:
         trees = grown(10.0 ** rng.uniform(-50, 50, count), capacity, alpha, gamma)
-        assert trees.check_valid(count) == (True, "")
+        assert trees.check_valid(np.arange(count)) == (True, "")
         for uniforms in (rng.random(64), np.zeros(64), np.full(64, ALMOST_ONE)):
             slots, weights = trees.sample(uniforms, 0.4)
             assert 0 <= slots.min() <= slots.max() < count
@@ -143,12 +143,27 @@ def test_nothing_drifts_and_a_rebuild_changes_no_bit(capacity: int) -> None:
     rng = np.random.default_rng(capacity)
     trees = grown(np.exp(rng.normal(size=capacity)), alpha=0.6, gamma=0.3)
     trees.set(rng.integers(0, capacity, 100_000), 10.0 ** rng.uniform(-6, 6, 100_000))
-    assert trees.check_valid(capacity) == (True, "")
+    assert trees.check_valid(np.arange(capacity)) == (True, "")
     rebuilt = PriorityTrees(capacity, 0.1, 0.1)
-    rebuilt.load(trees.priorities.copy(), 0.6, 0.3)
+    rebuilt.load(np.arange(capacity), trees.priorities, 0.6, 0.3)
     assert_same(copies(rebuilt), copies(trees))
-    trees.rebuild(capacity, 0.6, 0.3)
+    trees.rebuild(0.6, 0.3)
     assert_same(copies(rebuilt), copies(trees))
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_trees_with_emptied_slots_are_those_that_never_had_them(capacity: int) -> None:
+    rng = np.random.default_rng(capacity)
+    priorities = np.exp(rng.normal(size=capacity))
+    trees, fresh = grown(priorities, alpha=0.6, gamma=0.3), PriorityTrees(capacity, 0.6, 0.3)
+    emptied = rng.permutation(capacity)[: (capacity + 1) // 2]
+    stored = np.delete(np.arange(capacity), emptied)
+    trees.clear(emptied)
+    fresh.load(stored, priorities[stored], 0.6, 0.3)
+    assert_same(copies(trees), copies(fresh))
+    assert trees.check_valid(stored) == (True, "")
+    trees.rebuild(0.6, 0.3)
+    assert_same(copies(trees), copies(fresh))
 
 
 def test_of_a_slot_named_twice_the_last_priority_counts() -> None:
@@ -169,7 +184,7 @@ def corruptible() -> PriorityTrees:
     trees = grown(np.arange(2.0, 68.0), capacity=74, alpha=0.6, gamma=0.4)
     assert trees.arrays.leaves.shape[1] == 80
     assert trees.arrays.levels.tolist() == [0, 16, 24]
-    assert trees.check_valid(66) == (True, "")
+    assert trees.check_valid(np.arange(66)) == (True, "")
     return trees
 
 
@@ -189,7 +204,7 @@ def corruptible() -> PriorityTrees:
 def test_check_valid_notices_a_corrupted_leaf(row: int, slot: int, value: float, reason: str) -> None:
     trees = corruptible()
     trees.arrays.leaves[row, slot] = value
-    assert trees.check_valid(66) == (False, reason)
+    assert trees.check_valid(np.arange(66)) == (False, reason)
 
 
 @pytest.mark.parametrize(
@@ -213,10 +228,10 @@ def test_check_valid_notices_a_corrupted_leaf(row: int, slot: int, value: float,
 def test_check_valid_notices_a_corrupted_node(row: int, node: int, value: float, reason: str) -> None:
     trees = corruptible()
     trees.arrays.nodes[row, node] = value
-    assert trees.check_valid(66) == (False, reason)
+    assert trees.check_valid(np.arange(66)) == (False, reason)
 
 
 def test_check_valid_notices_mass_in_padding_although_its_parents_agree() -> None:
     trees = grown(np.arange(2.0, 68.0), capacity=74)
     set_replacing_mass(*trees.arrays, 76, 0.5)
-    assert trees.check_valid(66) == (False, "an empty slot has a priority or a mass")
+    assert trees.check_valid(np.arange(66)) == (False, "an empty slot has a priority or a mass")

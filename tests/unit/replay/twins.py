@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dpsr_apex.config import ReplayConfig
 from dpsr_apex.replay.records import SLOT_COLUMNS, Chains, Floats, Integers
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.samplers import Rank
-from dpsr_apex.replay.transitions import Transitions, read_rows
+from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.schedules import Schedule, constant
 from tests.unit.replay.naive import NaiveChain, NaiveReplay, Row, rows_of, transitions_of
 
@@ -43,21 +44,26 @@ def make_config(
     )
 
 
-def make_rows(start: int, count: int) -> list[Row]:
-    """Transitions number `start` and on, all different; s_t of one is s_tm1 of the next. Episodes have seven steps."""
-    frames = [f"frame {i}".encode() for i in range(start, start + count + 2)]
+def make_rows(start: int, count: int, frame_bytes: int = 0) -> list[Row]:
+    """Transitions number `start` and on, all different; s_t of one is s_tm1 of the next. Episodes have seven steps.
+
+    With `frame_bytes`, each state is one frame of this size instead of two of any size.
+    """
+    frames = [f"frame {i}".encode().ljust(frame_bytes, b".") for i in range(start, start + count + 2)]
+    states = [(frame,) for frame in frames] if frame_bytes else list(pairwise(frames))
     return [
         (
-            (frames[i], frames[i + 1]),
+            states[i],
             (start + i) % 5,
             float(start + i),
-            (frames[i + 1], frames[i + 2]),
+            states[i + 1],
             (start + i) % 7 == 0,
             1 + (start + i) % 3,
             f"snapshot {start + i}".encode(),
             (start + i) % 11,
             2**60 + (start + i + 6) // 7,
             (start + i + 6) % 7,
+            2**64 - 1 - start - i,
         )
         for i in range(count)
     ]
@@ -65,7 +71,7 @@ def make_rows(start: int, count: int) -> list[Row]:
 
 def stored_rows(replay: Replay) -> list[Row]:
     """What is in every slot, empty ones included."""
-    return rows_of(read_rows(replay._store, np.arange(replay.config.capacity)))
+    return rows_of(replay._store.read(np.arange(replay.config.capacity)))
 
 
 def image(replay: Replay) -> dict[str, Any]:
@@ -112,17 +118,23 @@ class Twins:
     """Both replays, fed alike; each operation ends with a comparison of everything."""
 
     def __init__(
-        self, config: ReplayConfig, total_steps: int = 1_000, seed: int = 0, environment_steps: int | None = None
+        self,
+        config: ReplayConfig,
+        total_steps: int = 1_000,
+        seed: int = 0,
+        environment_steps: int | None = None,
+        frame_bytes: int = 0,
     ) -> None:
-        self.fast = Replay(config, total_steps, np.random.default_rng(seed), environment_steps)
+        self.fast = Replay(config, total_steps, np.random.default_rng(seed), environment_steps, frame_bytes)
         self.naive = NaiveReplay(config, total_steps, np.random.default_rng(seed), environment_steps)
+        self.frame_bytes = frame_bytes
         self.rows_made = 0
         self.names: list[int] = []  # every identity seen so far, stored or not
 
     def new_rows(self, count: int) -> list[Row]:
         """Rows that were never seen before."""
         self.rows_made += count
-        return make_rows(self.rows_made - count, count)
+        return make_rows(self.rows_made - count, count, self.frame_bytes)
 
     def insert(self, count: int, td_errors: Sequence[float] | None = None) -> list[int]:
         rows = self.new_rows(count)
@@ -131,7 +143,7 @@ class Twins:
         for round_ in opened:
             assert self.fast.rounds[round_.number] is round_
         self.compare()
-        self.names += sorted(set(self.naive.identities) - set(self.names))
+        self.names += sorted(set(self.naive.identities) - {-1} - set(self.names))
         return [round_.number for round_ in opened]
 
     def sample(self, batch_size: int) -> None:
@@ -158,6 +170,13 @@ class Twins:
         self.naive.answer(number, identities, chains)
         self.compare()
 
+    def evict(self, identities: Sequence[int]) -> None:
+        evicted = self.fast.evict(np.array(identities, dtype=np.int64))
+        expected = self.naive.evict(identities)
+        assert evicted.slots.identities.tolist() == [name for name, _ in expected]
+        assert rows_of(evicted.transitions) == [row for _, row in expected]
+        self.compare()
+
     def expire(self, number: int) -> None:
         self.fast.expire(number)
         self.naive.expire(number)
@@ -168,14 +187,16 @@ class Twins:
         fast, naive = self.fast, self.naive
         assert fast.check_valid() == (True, "")
         assert fast.t == naive.t
-        assert fast.size == len(naive.rows)
-        assert fast.identities.tolist() == naive.identities
-        assert fast.births.tolist() == naive.births
-        assert fast.priorities.tolist() == naive.priorities
-        assert rows_of(fast.read(fast.identities)) == naive.rows
+        filled = naive.filled
+        assert fast.size == len(filled)
+        assert fast.identities.tolist() == [naive.identities[slot] for slot in filled]
+        assert fast.births.tolist() == [naive.births[slot] for slot in filled]
+        assert fast.priorities.tolist() == [naive.priorities[slot] for slot in filled]
+        assert rows_of(fast.read(fast.identities)) == [naive.rows[slot] for slot in filled]
         assert asdict(fast.counters) == pytest.approx(asdict(naive.counters), rel=1e-12)  # sums, in any order
-        np.testing.assert_array_equal(fast.gains, np.array(naive.gains, dtype=np.float32))
-        assert fast.depths.tolist() == naive.depths
+        np.testing.assert_array_equal(fast.gains, np.array(naive.gains, dtype=np.float32)[filled])
+        for name in ("depths", "recycles", "origins"):
+            assert getattr(fast._slots, name)[filled].tolist() == [getattr(naive, name)[slot] for slot in filled], name
         assert fast._rng.bit_generator.state == naive.rng.bit_generator.state
         assert list(fast.rounds) == list(naive.rounds)
         for number, round_ in fast.rounds.items():
@@ -183,7 +204,7 @@ class Twins:
             assert round_.candidates.tolist() == expected.candidates
             assert rows_of(round_.stored) == expected.stored
             assert rows_of(round_.waiting.transitions) == [expected.waiting.row]
-            assert round_.depths.tolist() == expected.depths
+            assert (round_.depths.tolist(), round_.recycles.tolist()) == (expected.depths, expected.recycles)
             answers = {
                 name: NaiveChain(rows_of(rows), td_errors.tolist(), reward)
                 for name, (rows, td_errors, reward) in round_.answers.items()

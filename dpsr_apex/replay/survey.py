@@ -1,0 +1,71 @@
+"""A survey of a replay: what is small about every stored transition, at one clock t, for maps and other overviews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dpsr_apex.replay.records import Integers
+
+LEAST_PRIORITY, GREATEST_PRIORITY = 1e-37, 1e37  # smaller and larger ones are clipped: they are float32 here
+
+
+class Survey(NamedTuple):
+    """Row i of every column is one stored transition, in the order of their slots."""
+
+    t: int
+    capacity: int
+    stored: int  # transitions in the replay: more than there are rows if it was subsampled
+    identities: Integers
+    births: Integers
+    priorities: NDArray[np.float32]
+    gains: NDArray[np.float32]  # of recycled transitions; NaN for all others
+    depths: NDArray[np.int32]
+    recycles: NDArray[np.int32]
+    actions: NDArray[np.int32]
+    rewards: NDArray[np.float32]
+    terminals: NDArray[np.bool_]
+    positions: NDArray[np.uint32]  # environment steps since the start of the episode
+
+    @property
+    def rows(self) -> int:
+        """The number of transitions in the survey."""
+        return len(self.identities)
+
+
+class _Source(NamedTuple):
+    column: str  # of the replay
+    dtype: DTypeLike  # in the survey
+
+
+_SOURCES: Final = {
+    "identities": _Source("identities", np.int64),
+    "births": _Source("births", np.int64),
+    "priorities": _Source("priorities", np.float32),
+    "gains": _Source("gains", np.float32),
+    "depths": _Source("depths", np.int32),
+    "recycles": _Source("recycles", np.int32),
+    "actions": _Source("a_tm1", np.int32),
+    "rewards": _Source("r_t", np.float32),
+    "terminals": _Source("terminal", np.bool_),
+    "positions": _Source("episode_steps", np.uint32),
+}
+
+
+def survey_of(t: int, capacity: int, filled: Integers, columns: Mapping[str, NDArray[Any]], most: int) -> Survey:
+    """Return the survey of a replay in which these slots are filled, given its columns by name, as copies.
+
+    More than `most` transitions are subsampled, evenly over the slots. A column that the replay of an earlier version
+    lacks is 0.
+    """
+    spread = filled[:: max(-(-filled.size // most), 1)]
+    surveyed = {}
+    for name, (column, dtype) in _SOURCES.items():
+        found = columns[column][spread] if column in columns else np.zeros(spread.size)
+        if name == "priorities":
+            found = np.clip(found, LEAST_PRIORITY, GREATEST_PRIORITY)
+        surveyed[name] = np.array(found, dtype)
+    return Survey(t, capacity, filled.size, **surveyed)

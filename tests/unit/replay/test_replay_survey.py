@@ -1,0 +1,52 @@
+"""A survey has what the replay stores about each transition, and says so when it has a part of them only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpsr_apex.replay.survey import GREATEST_PRIORITY, LEAST_PRIORITY, survey_of
+from tests.unit.replay.naive import transitions_of
+from tests.unit.replay.test_replay_chains import chain, just_before_a_round
+from tests.unit.replay.twins import joined, make_rows
+
+
+def test_a_survey_is_the_columns_of_the_replay() -> None:
+    replay = just_before_a_round()
+    (round_,) = replay.insert(transitions_of(make_rows(50, 1)))
+    replay.answer(round_.number, joined(round_.candidates.tolist(), [chain(100 * i, 3.0 + i) for i in (1, 2, 3)]))
+    survey = replay.survey(1_000)
+    stored = replay.rows_in(np.arange(replay.size))
+    assert (survey.t, survey.capacity, survey.stored, survey.rows) == (replay.t, 9, 9, 9)
+    for name in ("identities", "births", "gains", "depths", "recycles"):
+        np.testing.assert_array_equal(getattr(survey, name), getattr(stored.slots, name), err_msg=name)
+    np.testing.assert_array_equal(survey.priorities, stored.priorities.astype(np.float32))
+    for name, column in (("actions", "a_tm1"), ("rewards", "r_t"), ("terminals", "terminal")):
+        np.testing.assert_array_equal(getattr(survey, name), getattr(stored.transitions, column), err_msg=name)
+    np.testing.assert_array_equal(survey.positions, stored.transitions.episode_steps)
+    assert survey.recycles.sum() == 2
+
+
+def test_a_survey_does_not_change_with_the_replay() -> None:
+    replay = just_before_a_round()
+    survey = replay.survey(1_000)
+    before = [np.array(column) for column in survey[3:]]
+    replay.insert(transitions_of(make_rows(50, 1)))
+    replay.update_priorities(replay.identities, np.full(replay.size, 77.0))
+    assert replay.survey(1_000).priorities.min() > 77.0
+    for column, copy in zip(survey[3:], before, strict=True):
+        np.testing.assert_array_equal(column, copy)
+
+
+def test_a_large_replay_is_subsampled_evenly() -> None:
+    replay = just_before_a_round()
+    survey = replay.survey(4)
+    assert (survey.stored, survey.rows) == (9, 3)
+    np.testing.assert_array_equal(survey.identities, replay.identities[::3])
+
+
+def test_priorities_beyond_float32_are_clipped_and_missing_columns_are_zero() -> None:
+    columns = {"priorities": np.array([1e-50, 1.0, 1e50]), "identities": np.arange(3), "births": np.arange(3)}
+    columns |= {name: np.zeros(3) for name in ("gains", "depths", "a_tm1", "r_t", "terminal")}
+    survey = survey_of(7, 10, np.arange(3), columns, 100)
+    np.testing.assert_allclose(survey.priorities, [LEAST_PRIORITY, 1.0, GREATEST_PRIORITY], rtol=1e-6)
+    assert survey.recycles.tolist() == survey.positions.tolist() == [0, 0, 0]
