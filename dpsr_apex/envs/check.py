@@ -6,18 +6,23 @@ A snapshot passes only if every step after it is identical to the last bit.
 
 from __future__ import annotations
 
+import math
+import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsr_apex.envs.classic import ByHistory
+from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv, Step
+from dpsr_apex.formatting import number
 from dpsr_apex.replay.transitions import Stack
 
 PAPER_GAMES = (
@@ -29,6 +34,7 @@ PAPER_GAMES = (
 COMPARED_STEPS = 8  # steps compared after each restore, to find hidden state that the first step does not reveal
 STRIDE = 10  # agent steps between the snapshots that are checked in the middle of an episode
 REPEAT_PROBABILITIES = (0.0, 0.5, 0.9, 0.99)  # of the last action, sampled per episode: each reaches other states
+SHORT_CHECK_SECONDS = 20.0  # after which a check at the start of a run ends, if it has examined any moment
 MAX_STEPS = 30_000  # maximum number of agent steps until a game over is found; more than Atari's time limit
 
 
@@ -67,11 +73,35 @@ class Result:
     snapshot_bytes: float = 0.0  # mean
     problem: str = ""  # description of the first difference or error
     trace: str = ""  # traceback of an exception that the environment raised
+    conversion: str = ""  # of observations into frames; "" if there is none
+    by_history: bool = False  # restored by replaying its history
+    finished_steps: int = 0  # agent steps of all games that ended
+    restored_steps: int = 0  # agent steps from the start of a game to each moment, in total
+    restore_seconds: float = 0.0  # of all restores
 
     @property
     def passed(self) -> bool:
         """Whether at least one moment was checked and none differed."""
         return self.moments > 0 and not self.mismatches and not self.problem
+
+    @property
+    def episode_steps(self) -> float:
+        """Mean length of a game in agent steps; if none has ended, the number of steps to the last moment."""
+        games = self.game_ends + self.time_limits
+        return self.finished_steps / games if games else float(self.deepest)
+
+    @property
+    def episode_seconds(self) -> float:
+        """Time to restore the end of a game of mean length, if the time of a restore is proportional to its depth."""
+        return self.restore_seconds / max(self.restored_steps, 1) * self.episode_steps
+
+    @property
+    def history_cost(self) -> str:
+        """One line about the time of a restore, if it replays the history; "" otherwise."""
+        if not self.by_history or not self.moments:
+            return ""
+        milliseconds = number(1000 * self.episode_seconds, 2)
+        return f"Restores replay the history: {milliseconds} ms for an episode of {self.episode_steps:,.0f} steps"
 
 
 def check_restore(
@@ -82,22 +112,29 @@ def check_restore(
     stack: int | None = None,
     max_steps: int = MAX_STEPS,
     progress: Callable[[int], None] | None = None,
+    wrappers: Sequence[str] = (),
+    max_seconds: float = math.inf,
 ) -> Result:
     """Play at random until `moments` snapshots have been checked and a game has ended, or for `max_steps` steps.
 
     Checked are all snapshots directly after a reset, all in the last steps of an episode, and every tenth one. An
-    environment that cannot be created or has no snapshots yields a result with a `problem`. `progress` is called after
-    every step with the number of snapshots checked.
+    environment without snapshots is restored by replaying its history. One that cannot be created or has no history
+    either yields a result with a `problem`. `progress` is called after every step with the number of snapshots checked.
+    After `max_seconds` the check ends with the snapshots it has, at least one.
     """
     result = Result(name)
     try:
-        player = make_stacked(name, arguments, stack=stack, seed=seed)
-        twin = make_stacked(name, arguments, stack=stack, seed=seed + 1)
+        player, twin = (
+            make_stacked(name, arguments, stack=stack, seed=own, wrappers=wrappers, by_history=True)
+            for own in (seed, seed + 1)
+        )
+        result.conversion, result.by_history = player.conversion, isinstance(player.env, ByHistory)
         if not player.restorable:
             raise UnusableEnvironment(
                 name, "it has no snapshot() and restore()", "It works only with methods that do not recycle."
             )
-        _Check(result, player, twin, np.random.default_rng(seed)).run(moments, max_steps, progress or (lambda _: None))
+        check = _Check(result, player, twin, np.random.default_rng(seed), time.monotonic() + max_seconds)
+        check.run(moments, max_steps, progress or (lambda _: None))
     except UnusableEnvironment as error:
         result.problem = error.reason
     except Exception as error:  # any exception of a user's environment is a result of the check
@@ -106,26 +143,39 @@ def check_restore(
     return result
 
 
-def ensure_restorable(name: str, arguments: Mapping[str, Any] | None = None, stack: int | None = None) -> None:
-    """Check an environment for about a second; raise UnusableEnvironment if the check fails."""
-    result = check_restore(name, arguments, moments=40, stack=stack, max_steps=200)
+def ensure_restorable(
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    stack: int | None = None,
+    wrappers: Sequence[str] = (),
+) -> Result:
+    """Check an environment for about a second, longer if it is slow; raise UnusableEnvironment if the check fails."""
+    limits: dict[str, Any] = {"moments": 40, "max_steps": 200, "max_seconds": SHORT_CHECK_SECONDS}
+    result = check_restore(name, arguments, stack=stack, wrappers=wrappers, **limits)
     if not result.passed:
+        failure = "it cannot be saved and restored exactly"
+        if result.by_history:
+            failure = "it has no snapshot() and restore(), and replaying its history led to another state"
         raise UnusableEnvironment(
             name,
-            f"it cannot be saved and restored exactly ({result.problem or 'no snapshot could be checked'})",
+            f"{failure} ({result.problem or 'no snapshot could be checked'})",
             "Recycling needs exact snapshots: run `dpsr-apex check`, or choose a method without recycling.",
             result.trace,
         )
+    return result
 
 
 class _Check:
     """Plays `player` at random and restores its snapshots in `twin`."""
 
-    def __init__(self, result: Result, player: StackedEnv, twin: StackedEnv, random: np.random.Generator) -> None:
+    def __init__(
+        self, result: Result, player: StackedEnv, twin: StackedEnv, random: np.random.Generator, deadline: float
+    ) -> None:
         self._result = result
         self._player = player
         self._twin = twin
         self._random = random
+        self._deadline = deadline  # on the monotonic clock
         self._recent: deque[_Moment] = deque()
         self._bytes_taken = 0
         self._action = 0
@@ -144,8 +194,13 @@ class _Check:
             progress(self._result.moments)
             if self._result.moments >= moments and (self._result.game_ends or self._result.time_limits):
                 break
-        while self._recent:
+            if self._is_late():
+                return
+        while self._recent and not self._is_late():
             self._examine(self._recent.popleft())
+
+    def _is_late(self) -> bool:
+        return self._result.moments > 0 and time.monotonic() > self._deadline
 
     def _play(self, first: bool) -> Step:
         player = self._player
@@ -166,8 +221,10 @@ class _Check:
         self._result.game_ends += step.terminal and step.game_over
         self._result.time_limits += step.truncated and not step.terminal
         self._result.lost_lives += not step.game_over
-        while self._recent:
+        self._result.finished_steps += self._player.game_steps if step.game_over else 0
+        while self._recent and not self._is_late():
             self._examine(self._recent.popleft())
+        self._recent.clear()
         self._player.reset()
 
     def _examine_oldest(self) -> None:
@@ -183,16 +240,22 @@ class _Check:
         difference = self._difference(moment)
         if difference:
             result.mismatches += 1
-            result.problem = result.problem or f"{difference} after a restore at step {moment.depth} of an episode"
+            result.problem = result.problem or difference
 
     def _difference(self, moment: _Moment) -> str:
         """Restore the snapshot in the twin, repeat the actions, and describe the first difference ("" if none)."""
-        twin = self._twin
-        twin.restore(moment.snapshot, moment.stack)
-        for number, event in enumerate(moment.events, 1):
+        twin, where = self._twin, f"a restore at step {moment.depth} of an episode"
+        started = time.perf_counter()
+        try:
+            twin.restore(moment.snapshot, moment.stack)
+        except DamagedSnapshot as error:
+            return f"{where} failed: {error}"
+        self._result.restore_seconds += time.perf_counter() - started
+        self._result.restored_steps += moment.depth
+        for steps, event in enumerate(moment.events, 1):
             step = twin.step(event.action)
             if step != event.step:
-                return f"{step} instead of {event.step}, {number} steps"
+                return f"{step} instead of {event.step}, {steps} steps after {where}"
             if not np.array_equal(twin.frames, event.frames) or twin.stack != event.stack:
-                return f"a different observation, {number} steps"
+                return f"a different observation, {steps} steps after {where}"
         return ""

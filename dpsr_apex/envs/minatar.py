@@ -26,7 +26,7 @@ try:
     import minatar
 except ImportError as error:
     raise UnusableEnvironment(
-        "MinAtar", f"the package minatar is not installed ({error})", "Install it: pip install 'dpsr_apex[minatar]'."
+        "MinAtar", f"the package minatar is not installed ({error})", "Install it: pip install minatar"
     ) from error
 
 GAMES = {

@@ -19,8 +19,9 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from dpsr_apex.checksums import add_checksum
 from dpsr_apex.envs.arguments import require_positive
-from dpsr_apex.envs.compression import DamagedSnapshot, add_checksum, verify_checksum
+from dpsr_apex.envs.compression import DamagedSnapshot, verify_checksum
 from dpsr_apex.envs.generators import GENERATOR_BYTES, pack_generator, set_generator
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 
@@ -28,7 +29,7 @@ try:
     from minigrid.core import constants
 except ImportError as error:
     raise UnusableEnvironment(
-        "MiniGrid", f"the package minigrid is not installed ({error})", "Install it: pip install 'dpsr_apex[minigrid]'."
+        "MiniGrid", f"the package minigrid is not installed ({error})", "Install it: pip install minigrid"
     ) from error
 
 _KINDS = np.arange(len(constants.OBJECT_TO_IDX) - 1)[:, None, None]  # without "agent", which no view contains
@@ -58,7 +59,7 @@ class MiniGrid(gymnasium.Wrapper[Planes, int, Any, int]):
     """
 
     def __init__(self, name: str, **arguments: Any) -> None:
-        self._task = _make_task(name, arguments)
+        self._task = make_task(name, arguments)
         super().__init__(self._task)
         view = self._task.agent_view_size
         self.observation_space = spaces.Box(0, 255, (PLANES, view, view), np.uint8)
@@ -158,7 +159,12 @@ class MiniGrid(gymnasium.Wrapper[Planes, int, Any, int]):
         return hashlib.sha256(facts + self._task.grid.encode().tobytes() + self.snapshot()).hexdigest()[:12]
 
 
-def _make_task(name: str, arguments: dict[str, Any]) -> Any:
+def tasks() -> list[str]:
+    """Return the names of all registered tasks."""
+    return sorted(name for name in gymnasium.registry if name.startswith("MiniGrid-"))
+
+
+def make_task(name: str, arguments: dict[str, Any]) -> Any:
     """Return the task itself, without the wrappers of Gymnasium; raise ValueError for invalid arguments."""
     if "max_episode_steps" in arguments:
         raise ValueError("the time limit of a MiniGrid task is env.arguments.max_steps, not max_episode_steps")

@@ -67,6 +67,22 @@ class Restorable(Protocol):
         ...
 
 
+def is_restorable(env: Any) -> bool:
+    """Whether the class of an environment has the two methods.
+
+    Those that a wrapper finds in what it wraps do not count: they would not restore the wrapper's own state.
+    """
+    return all(callable(getattr(type(env), method, None)) for method in ("snapshot", "restore"))
+
+
+def optional(env: Any, name: str, default: Any = None) -> Any:
+    """Return an optional attribute of an environment, or else that of the environment that it wraps."""
+    while not hasattr(env, name):
+        if (env := getattr(env, "env", None)) is None:
+            return default
+    return getattr(env, name)
+
+
 class UnusableEnvironment(UserError, ValueError):
     """Raised for an environment that cannot be used: its name, the problem, and what to do about it."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -16,8 +16,17 @@ from numpy.typing import NDArray
 
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.envs.keys import coarse_key_for, hash_key
-from dpsr_apex.envs.snapshot import Environment, Frame, Restorable, UnusableEnvironment
+from dpsr_apex.envs.observations import conversion_for, describe
+from dpsr_apex.envs.snapshot import (
+    Environment,
+    Frame,
+    Restorable,
+    UnusableEnvironment,
+    is_restorable,
+    optional,
+)
 from dpsr_apex.files import to_json
+from dpsr_apex.replay.layout import Layout
 from dpsr_apex.replay.transitions import Stack
 from dpsr_apex.state import State
 
@@ -43,18 +52,23 @@ class StackedEnv:
     """Current observation, shape (stack, *frame shape), newest frame last; a new array at every step."""
     stack: Stack
     """Current observation as a tuple of compressed frames."""
+    conversion: str
+    """What is converted into frames, such as "Discrete(16) -> 16 numbers"; "" if the observations are frames."""
 
     def __init__(self, env: Environment, stack: int | None, seed: int, name: str = "") -> None:
         self.env = env
         self._name = name or type(env).__name__
-        self.codec = _codec_for(self._name, env.observation_space)
+        self.frame_space, self._convert, self.conversion = conversion_for(self._name, env.observation_space)
+        is_image = self.frame_space.dtype == np.uint8
+        self.codec = FrameCodec(self.frame_space.shape, np.uint8 if is_image else np.float32)
         self.actions = _count_actions(self._name, env.action_space)
         depth = stack or (4 if len(self.codec.shape) == 2 else 1)
         self.observation_shape = (depth, *self.codec.shape)
-        # Checked once: an instance check against a protocol takes longer than most snapshots.
-        self._restorable = env if isinstance(env, Restorable) else None
-        self._own_key: Callable[[], bytes] | None = getattr(env, "state_key", None)
-        self._coarse_key = coarse_key_for(env.observation_space)
+        # Checked once: that takes longer than some snapshots.
+        self._restorable = cast(Restorable, env) if is_restorable(env) else None
+        self._own_key: Callable[[], bytes] | None = optional(env, "state_key")
+        self._coarse_key = coarse_key_for(self.frame_space)
+        self.reward_limit = math.inf  # greatest absolute reward of a step
         self.game_score = 0.0  # sum of unclipped rewards since the start of the game, across lost lives
         self.game_steps = 0  # agent steps since the start of the game, across lost lives
         self._life_lost = False  # the episode has ended, the game has not
@@ -71,10 +85,15 @@ class StackedEnv:
         return self.codec.dtype == np.uint8
 
     @property
+    def layout(self) -> Layout:
+        """What all of its transitions have in common."""
+        return Layout(self.actions, self.observation_shape[0], self.codec.frame_bytes, not self.shows_pixels)
+
+    @property
     def description(self) -> str:
         """Text that must be equal in all processes that share transitions; includes the environment's `fingerprint`."""
         spaces_text = f"{self._name}, {self.codec.dtype}{self.observation_shape}, {self.actions} actions"
-        fingerprint = getattr(self.env, "fingerprint", "")
+        fingerprint = optional(self.env, "fingerprint", "")
         return f"{spaces_text}, {fingerprint}" if fingerprint else spaces_text
 
     def reset(self, seed: int | None = None) -> None:
@@ -88,6 +107,9 @@ class StackedEnv:
         self.frames = np.concatenate((self.frames[1:], frame[np.newaxis]))
         self.stack = (*self.stack[1:], self.codec.compress(frame))
         finite_reward = self._finite(float(reward), "reward")
+        if abs(finite_reward) > self.reward_limit:
+            problem = f"its reward is {finite_reward}, and env.reward_limit is {self.reward_limit:g}"
+            raise self._unusable(problem, "If the reward is right, raise env.reward_limit")
         score = self._finite(float(info.get("score", finite_reward)), "score")
         game_over = bool(truncated or info.get("game_over", terminal))
         self.game_score += score
@@ -121,6 +143,11 @@ class StackedEnv:
         self._restorable.restore(snapshot, frames)
         self.frames, self.stack = frames, stack
         self._life_lost = False
+
+    def begin_at(self, snapshot: bytes, stack: Stack) -> None:
+        """Begin an episode in the state of `snapshot`, where the observation was `stack`; its score begins with 0."""
+        self.restore(snapshot, stack)
+        self.game_score, self.game_steps = 0.0, 0
 
     def save(self) -> State:
         """Return everything that the next steps and resets depend on, without changing anything."""
@@ -174,7 +201,7 @@ class StackedEnv:
         self._life_lost = False
 
     def _checked(self, observation: Any) -> Frame:
-        frame = np.asarray(observation)
+        frame = self._converted(observation)
         if frame.shape != self.codec.shape or frame.dtype.kind != self.codec.dtype.kind:
             raise self._unusable(
                 f"its observation is {frame.dtype}{frame.shape} but its observation_space is "
@@ -188,13 +215,21 @@ class StackedEnv:
             raise self._unusable(f"its observation is {frame}", "Observations must be finite; look for a division by 0")
         return frame
 
+    def _converted(self, observation: Any) -> Frame:
+        try:
+            return self._convert(observation)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            problem = f"its observation does not fit its observation_space ({type(error).__name__}: {error})"
+            raise self._unusable(problem, "Make the two agree") from error
+
     def _finite(self, value: float, name: str) -> float:
         if not math.isfinite(value):
             raise self._unusable(f"its {name} is {value}", f"A {name} must be finite; look for a division by 0")
         return value
 
     def _generator(self) -> np.random.Generator | None:
-        return getattr(getattr(self.env, "unwrapped", self.env), "np_random", None)
+        generator = getattr(getattr(self.env, "unwrapped", self.env), "np_random", None)
+        return generator if isinstance(generator, np.random.Generator) else None
 
     def _set_generator(self, state: dict[str, Any] | None) -> None:
         generator = self._generator()
@@ -205,30 +240,11 @@ class StackedEnv:
         return UnusableEnvironment(self._name, problem, f"{remedy}.")
 
 
-def _codec_for(name: str, space: spaces.Space[Any]) -> FrameCodec:
-    if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and (len(space.shape) == 2 or _has_planes(space.shape)):
-            return FrameCodec(space.shape, np.uint8)
-        if space.dtype is not None and space.dtype.kind == "f" and len(space.shape) == 1:
-            return FrameCodec(space.shape, np.float32)
-    raise UnusableEnvironment(
-        name,
-        f"its observation_space is {space}",
-        "Supported are a Box of uint8 with two axes (a grey frame) or three (planes, height, width: planes first), "
-        "and a Box of floats with one axis (a vector); wrap the environment to return one of these.",
-    )
-
-
-def _has_planes(shape: tuple[int, ...]) -> bool:
-    """Whether a shape is (planes, height, width); (height, width, colours) would pass for a very narrow image."""
-    return len(shape) == 3 and not (shape[2] <= 4 < min(shape[:2]))
-
-
 def _count_actions(name: str, space: spaces.Space[Any]) -> int:
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return int(space.n)
     raise UnusableEnvironment(
         name,
-        f"its action_space is {space}",
+        f"its action_space is {describe(space)}",
         "DQN needs a Discrete action space that starts at 0; wrap the environment to provide one.",
     )

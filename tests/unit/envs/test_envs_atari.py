@@ -9,7 +9,8 @@ import pytest
 from gymnasium.utils import seeding
 from gymnasium.wrappers import AtariPreprocessing
 
-from dpsr_apex.envs.atari import Atari
+from dpsr_apex.checksums import CHECKSUM_BYTES
+from dpsr_apex.envs.atari import KEYFRAME_STEPS, Atari
 from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
@@ -281,8 +282,8 @@ def test_between_keyframes_a_snapshot_is_the_last_keyframe_plus_actions() -> Non
     for action in (3, 3, 2):
         env.step(action)
     later = env.snapshot()
-    assert later[-len(first) + 5 :] == first[5:]
-    for damaged in (later[:6] + b"\x02" + later[7:], later[:4], later[:7]):
+    assert later[4:-CHECKSUM_BYTES] == first[1:-CHECKSUM_BYTES]
+    for damaged in (later[:2] + b"\x02" + later[3:], later[:4], later[:7]):
         with pytest.raises(DamagedSnapshot):
             other.restore(damaged, NO_FRAMES)
     other.restore(later, NO_FRAMES)
@@ -305,3 +306,21 @@ def test_render_returns_the_screen_in_colour() -> None:
     env = Atari("Breakout")
     env.reset(seed=0)
     assert env.render().shape == (210, 160, 3)
+
+
+def test_it_is_known_whether_the_screen_is_that_of_the_restored_state() -> None:
+    env, fresh = (make_stacked("Breakout", seed=7) for _ in range(2))
+    emulator: Any = fresh.env
+    screens, snapshots = [], []
+    for number in range(40):
+        screens.append(env.render())
+        snapshots.append((env.snapshot(), env.stack))
+        env.step(number % env.actions)
+    known = []
+    for screen, (snapshot, stack) in zip(screens[1:], snapshots[1:], strict=True):
+        fresh.restore(snapshot, stack)
+        known.append(emulator.screen_is_current)
+        assert not known[-1] or np.array_equal(fresh.render(), screen)
+    assert known == [number % KEYFRAME_STEPS != 0 for number in range(1, 40)]
+    fresh.step(0)
+    assert emulator.screen_is_current

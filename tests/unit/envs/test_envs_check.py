@@ -47,7 +47,8 @@ def test_a_counter_missing_from_the_snapshot_is_found_at_the_end_of_the_episode(
         ("NoBytes", "returned str"),
         ("Raising", "RuntimeError: state is not available"),
         ("BadReward", "nan"),
-        ("NoSnapshot", "no snapshot"),
+        ("Unrepeatable", "replaying its history led to another state"),
+        ("Duck", "no snapshot"),
     ],
 )
 def test_ensure_restorable_raises_with_the_reason(name: str, reason: str) -> None:

@@ -48,6 +48,18 @@ def test_acrobots_precision_is_part_of_a_snapshot() -> None:
     assert other.unwrapped.state.dtype == np.float64  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("name", EXACT)
+def test_a_snapshot_of_another_size_is_refused(name: str) -> None:
+    env = ClassicControl(name)
+    env.reset(seed=0)
+    env.step(0)
+    snapshot = env.snapshot()
+    for damaged in [snapshot[:size] for size in range(len(snapshot))] + [snapshot + bytes(8)]:
+        with pytest.raises(DamagedSnapshot):
+            env.restore(damaged, NO_FRAMES)
+    assert env.snapshot() == snapshot
+
+
 def history(seed: int) -> StackedEnv:
     return StackedEnv(ByHistory("CartPole-v1"), stack=1, seed=seed)
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
-from dpsr_apex.envs.compression import DamagedSnapshot, FrameCodec, SnapshotCodec
+from dpsr_apex.checksums import add_checksum
+from dpsr_apex.envs.compression import DamagedFrame, DamagedSnapshot, FrameCodec, SnapshotCodec
 
 PIXELS = FrameCodec((6, 5), np.uint8)
 VECTORS = FrameCodec((3,), np.float32)
@@ -50,10 +54,52 @@ def test_a_frame_of_another_shape_or_dtype_is_refused(frame: np.ndarray) -> None
         PIXELS.compress(frame)
 
 
-@pytest.mark.parametrize("compressed", [b"", b"\xff\xff\xff", PIXELS.compress(np.zeros((6, 5), np.uint8))[:-1]])
-def test_damaged_pixels_are_refused(compressed: bytes) -> None:
-    with pytest.raises(ValueError, match="damaged frame"):
-        PIXELS.decompress(compressed)
+@pytest.mark.parametrize("body", [b"", b"\xff\xff\xff", PIXELS.compress(np.zeros((6, 5), np.uint8))[4:-1]])
+def test_bytes_that_are_no_pixels_are_refused(body: bytes) -> None:
+    for compressed in (body, add_checksum(body)):
+        with pytest.raises(DamagedFrame, match="damaged frame"):
+            PIXELS.decompress(compressed)
+
+
+@pytest.mark.parametrize("codec", [PIXELS, VECTORS])
+@given(data=st.data())
+def test_a_changed_bit_is_detected(codec: FrameCodec, data: st.DataObject) -> None:
+    compressed = codec.compress(np.ones(codec.shape, codec.dtype))
+    damaged = bytearray(compressed)
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    for frame in (bytes(damaged), compressed[:-1], compressed + b"\0"):
+        with pytest.raises(DamagedFrame, match="its checksum does not match"):
+            codec.decompress_stacks([(compressed, frame)])
+
+
+def pairs_of(codec: FrameCodec, *frames: NDArray[Any]) -> NDArray[np.void]:
+    """Frames, compressed, in pairs."""
+    joined = b"".join(map(codec.compress, frames))
+    return np.frombuffer(joined, np.dtype((np.void, 2 * len(joined) // len(frames)))).copy()
+
+
+@pytest.mark.parametrize("codec", [VECTORS, FrameCodec((2, 3), np.int16), FrameCodec((), np.int64)])
+def test_pairs_are_read_as_the_frames_of_stacks(codec: FrameCodec) -> None:
+    frames = [np.full(codec.shape, number, codec.dtype) for number in range(6)]
+    first, second = codec.read_pairs(pairs_of(codec, *frames))
+    expected = codec.decompress_stacks([(codec.compress(frame),) for frame in frames])[:, 0]
+    for found, wanted in ((first, expected[::2]), (second, expected[1::2])):
+        assert found.dtype == codec.dtype
+        np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+@given(data=st.data())
+def test_a_changed_bit_of_a_pair_is_detected(data: st.DataObject) -> None:
+    pairs = pairs_of(VECTORS, *np.ones((6, 3), np.float32))
+    raw = pairs.view(np.uint8)
+    raw[data.draw(st.integers(0, raw.size - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(DamagedFrame, match="its checksum does not match"):
+        VECTORS.read_pairs(pairs)
+
+
+def test_pairs_of_another_size_are_refused() -> None:
+    with pytest.raises(DamagedFrame, match=r"expected 32 bytes \(got 24\)"):
+        VECTORS.read_pairs(pairs_of(FrameCodec((2,), np.float32), *np.ones((2, 2), np.float32)))
 
 
 def test_a_frame_of_another_size_is_refused() -> None:
@@ -63,7 +109,7 @@ def test_a_frame_of_another_size_is_refused() -> None:
         with pytest.raises(ValueError, match="damaged frame"):
             PIXELS.decompress(compressed)
     with pytest.raises(ValueError, match=r"expected 12 bytes \(got 8\)"):
-        VECTORS.decompress(bytes(8))
+        VECTORS.decompress(add_checksum(bytes(8)))
 
 
 def test_observations_of_different_depth_are_refused() -> None:

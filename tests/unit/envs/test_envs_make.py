@@ -5,10 +5,13 @@ import subprocess
 import sys
 from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from dpsr_apex.envs.make import make_env
 from dpsr_apex.envs.snapshot import Restorable, UnusableEnvironment
+from tests.unit.envs.user_envs import Good
 
 USER = "tests.unit.envs.user_envs:"
 
@@ -16,6 +19,40 @@ USER = "tests.unit.envs.user_envs:"
 @pytest.mark.parametrize("name", ["Breakout", "breakout", "MsPacman", "ms_pacman", "PongNoFrameskip-v4"])
 def test_atari_names_are_accepted_in_any_spelling(name: str) -> None:
     assert isinstance(make_env(name), Restorable)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("minigrid:MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-5x5-v0"),
+        ("gymnasium.envs:CartPole-v1", "CartPole-v1"),
+        ("ale_py:PongNoFrameskip-v4", "Pong"),
+    ],
+)
+def test_an_id_may_name_the_package_that_registers_it(name: str, plain: str) -> None:
+    env, same = make_env(name), make_env(plain)
+    assert type(env) is type(same)
+    assert (env.reset(seed=1)[0] == same.reset(seed=1)[0]).all()
+
+
+def test_an_id_with_a_namespace_needs_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = EnvSpec("Walls/Plain", entry_point=f"{USER}Good")
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    assert isinstance(make_env("tests.unit.envs.user_envs:Walls/Plain").unwrapped, Good)  # type: ignore[attr-defined]
+
+
+def test_an_id_of_a_package_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UnusableEnvironment, match="No module named 'no_such_package'"):
+        make_env("no_such_package:Some-v0")
+
+
+@pytest.mark.parametrize("name", ["ALE/Pong-v5", "ale_py:ALE/Pong-v5"])
+def test_version_5_of_an_ale_game_has_sticky_actions_unless_they_are_set(name: str) -> None:
+    def fingerprint(name: str, **arguments: float) -> str:
+        return make_env(name, arguments).fingerprint  # type: ignore[attr-defined, no-any-return]
+
+    assert fingerprint(name) == fingerprint("Pong", repeat_action_probability=0.25) != fingerprint("Pong")
+    assert fingerprint(name, repeat_action_probability=0.0) == fingerprint("Pong")
 
 
 def test_arguments_reach_the_constructor() -> None:

@@ -224,6 +224,6 @@ def test_without_the_package_the_error_names_what_to_install(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "minatar", None)
     monkeypatch.delitem(sys.modules, "dpsr_apex.envs.minatar")
     with pytest.raises(
-        UnusableEnvironment, match=r"^MinAtar: the package minatar is not installed.*dpsr_apex\[minatar\]"
+        UnusableEnvironment, match=r"^MinAtar: the package minatar is not installed.*pip install minatar$"
     ):
         make_env("MinAtar/Breakout")

@@ -10,8 +10,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from dpsr_apex.checksums import CHECKSUM_BYTES, add_checksum
 from dpsr_apex.envs.check import check_restore
-from dpsr_apex.envs.compression import DamagedSnapshot, add_checksum
+from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.make import make_env, make_stacked
 from dpsr_apex.envs.minigrid import MiniGrid
 from dpsr_apex.envs.snapshot import UnusableEnvironment
@@ -235,7 +236,7 @@ HEADER_END = 87  # then the objects of DoorKey, three bytes each: cell (2), stat
 def test_invalid_content_with_a_valid_checksum_is_refused(start: int, wrong: bytes | None) -> None:
     env = MiniGrid(DOOR_KEY)
     env.reset(seed=0)
-    body = env.snapshot()[4:]
+    body = env.snapshot()[:-CHECKSUM_BYTES]
     content = body[:start] if wrong is None else body[:start] + wrong + body[start + len(wrong) :]
     assert content != body
     with pytest.raises(DamagedSnapshot):
@@ -309,6 +310,6 @@ def test_without_the_package_the_error_names_what_to_install(monkeypatch: pytest
     monkeypatch.delitem(sys.modules, "minigrid.core", raising=False)
     monkeypatch.delitem(sys.modules, "dpsr_apex.envs.minigrid")
     with pytest.raises(
-        UnusableEnvironment, match=r"^MiniGrid: the package minigrid is not installed.*dpsr_apex\[minigrid\]"
+        UnusableEnvironment, match=r"^MiniGrid: the package minigrid is not installed.*pip install minigrid$"
     ):
         make_env(DOOR_KEY)

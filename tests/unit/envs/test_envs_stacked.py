@@ -143,7 +143,10 @@ def test_score_and_steps_are_summed_across_lost_lives() -> None:
         ("BadReward", "reward is nan"),
         ("BadObservation", "observation is .*inf"),
         ("WrongShape", r"observation is float64\(2,\)"),
-        ("ColoursLast", "observation_space is Box.*planes first"),
+        ("ColoursLast", r"float64\(1,\) is not in Box\(0, 255, \(8, 8, 3\), uint8\)"),
+        ("FourAxes", "observation_space is Box.*planes first"),
+        ("WithText", r"observation_space cannot be converted into numbers: 'told'\[0\] is Text"),
+        ("Continuous", "action_space is Box[^\n]*DQN needs a Discrete action space"),
         ("MultiDiscreteActions", "action_space is MultiDiscrete"),
         ("ActionsFromOne", "starts at 0"),
         ("NoBytes", "snapshot.. returned str"),
@@ -155,3 +158,14 @@ def test_invalid_user_environments_are_refused_by_name(name: str, problem: str) 
 
     with pytest.raises(UnusableEnvironment, match=f"{USER}{name}: .*{problem}"):
         use()
+
+
+def test_a_reward_beyond_the_limit_is_refused_with_the_setting() -> None:
+    env = make_stacked("CartPole-v1", seed=0)
+    env.reward_limit = 1.0
+    env.step(0)
+    env.reward_limit = 0.5
+    with pytest.raises(
+        UnusableEnvironment, match=r"its reward is 1\.0, and env.reward_limit is 0\.5. .*raise env.reward_limit"
+    ):
+        env.step(0)
