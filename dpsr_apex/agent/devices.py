@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Literal
@@ -39,13 +38,23 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """Return a copy of an array on the device; pinned memory lets the copy to a GPU overlap with computation."""
     if device.type == "cuda":
         return torch.from_numpy(array).pin_memory().to(device, non_blocking=True)
-    return torch.from_numpy(array.copy())  # torch.tensor takes three times as long for the small columns
+    return torch.from_numpy(array.copy()).to(device)  # torch.tensor takes three times as long for the small columns
 
 
-def to_tensors(arrays: Iterable[NDArray[Any]], device: torch.device | str) -> list[Tensor]:
-    """Return copies of arrays on a device that is given by name or as an object."""
-    place = torch.device(device)
-    return [to_device(array, place) for array in arrays]
+def lend_to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Return an array that nobody will modify on the device: on a CPU it is not copied."""
+    return to_device(array, device) if device.type == "cuda" else torch.from_numpy(array)
+
+
+def to_tensors(arrays: Iterable[NDArray[Any] | Tensor], device: torch.device | str) -> list[Tensor]:
+    """Return copies of arrays on a device that is given by name or as an object; tensors are moved to it."""
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise DeviceError(f"device must be one of torch's, such as 'cpu' or 'cuda' (got {device!r})") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(f"device is '{place}' but torch found no GPU; use 'cpu'")
+    return [array.to(place) if isinstance(array, Tensor) else to_device(array, place) for array in arrays]
 
 
 def set_threads(threads: int) -> None:
@@ -67,8 +76,3 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(mmap_threshold, 32 * 2**20)  # the maximum
         mallopt(trim_threshold, 512 * 2**20)
-
-
-def usable_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

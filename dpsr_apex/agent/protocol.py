@@ -23,6 +23,23 @@ class Experience(NamedTuple):
     n_steps: NDArray[np.uint8]  # environment steps between s_tm1 and s_t
 
 
+class SharedExperience(NamedTuple):
+    """A batch of transitions whose observations refer to frames that are stored once."""
+
+    frames: NDArray[Any]  # (distinct frames, *frame)
+    s_tm1: NDArray[np.int64]  # (batch, stack): places in `frames`
+    a_tm1: NDArray[np.int64]
+    r_t: NDArray[np.float32]
+    s_t: NDArray[np.int64]  # (batch, stack)
+    terminal: NDArray[np.bool_]
+    n_steps: NDArray[np.uint8]
+
+    def stacked(self) -> Experience:
+        """Return the batch with observations as arrays."""
+        frames, s_tm1, a_tm1, r_t, s_t, terminal, n_steps = self
+        return Experience(frames[s_tm1], a_tm1, r_t, frames[s_t], terminal, n_steps)
+
+
 class Update(NamedTuple):
     """Statistics of one update, computed before the weights change."""
 
@@ -49,11 +66,14 @@ class Agent(Protocol):
     def td_errors(self, experience: Experience) -> NDArray[np.float64]:
         """Return the priority of each row, |delta|, with the current networks; nothing changes."""
 
-    def stage(self, experience: Experience, weights: NDArray[np.floating[Any]]) -> Any:
+    def stage(self, experience: Experience | SharedExperience, weights: NDArray[np.floating[Any]]) -> Any:
         """Prepare a batch for `update`; may be called from another thread while an update runs."""
 
     def update(self, staged: Any, learning_rate: float) -> Update:
         """Take one optimizer step; raise FloatingPointError, without changing the weights, if it is not finite."""
+
+    def rows_not_finite(self, staged: Any, /) -> list[int]:
+        """Return the rows of a staged batch because of which its loss, or the gradient of it, is not finite."""
 
     def sync_target(self) -> None:
         """Copy the online network's weights to the target network."""

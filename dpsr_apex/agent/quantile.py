@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
@@ -36,6 +39,12 @@ class QuantileAgent(TorchAgent):
     def values(self, outputs: Tensor) -> Tensor:
         """Return the mean of each action's quantiles: (batch, actions, N) to (batch, actions)."""
         return outputs.mean(dim=2)
+
+    def quantiles(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the quantiles of the return of each action, ascending, of shape (batch, actions, N)."""
+        theta = self._infer(self.online, self._observations(observations))
+        ascending: NDArray[np.float32] = np.sort(theta.cpu().numpy(), axis=2)
+        return ascending
 
     def losses(self, batch: Tensors, theta_tm1: Tensor, theta_t: Tensor, target_theta_t: Tensor) -> Losses:
         """Return the quantile Huber loss, summed over the predicted quantiles and averaged over the target's.

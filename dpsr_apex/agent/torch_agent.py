@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpsr_apex.agent.devices import autocast, choose_device, keep_freed_memory, set_threads, to_device, usable_cores
+from dpsr_apex.agent.devices import autocast, choose_device, keep_freed_memory, lend_to_device, set_threads, to_device
 from dpsr_apex.agent.networks import build_network, is_small
-from dpsr_apex.agent.protocol import Arrays, Experience, NetworkName, Update
+from dpsr_apex.agent.protocol import Arrays, Experience, NetworkName, SharedExperience, Update
 from dpsr_apex.config import LearnerConfig
+from dpsr_apex.machine import usable_cores
 
 _Result = TypeVar("_Result")
 
@@ -117,6 +118,15 @@ class TorchAgent(ABC):
         """Return Q(s, a) of shape (batch, actions) for raw observations of shape (batch, stack, *frame)."""
         return _to_host(self.values(self._infer(self.online, self._observations(observations))))
 
+    def saliency(self, observation: NDArray[Any], action: int) -> NDArray[np.float32]:
+        """Return |dQ(s, a) / ds| for one raw observation of shape (stack, *frame), in its shape."""
+        raw = torch.from_numpy(observation[np.newaxis].astype(np.float32)).to(self.device).requires_grad_()
+        # A copy, because a network may scale its input in place.
+        values = self.values(self._compute(self.online, raw.clone()))
+        (gradient,) = torch.autograd.grad(values[0, action], raw)
+        saliency: NDArray[np.float32] = _to_host(gradient[0].abs())
+        return saliency
+
     def td_errors(self, experience: Experience) -> NDArray[np.float64]:
         """Return |delta| of each row with the current networks, without an update."""
         batch = self._tensors(experience)
@@ -127,7 +137,7 @@ class TorchAgent(ABC):
             deltas = self.losses(batch, out_tm1, out_t(), target_t()).deltas
         return _to_host(deltas.abs()).astype(np.float64)
 
-    def stage(self, experience: Experience, weights: NDArray[np.floating[Any]]) -> Staged:
+    def stage(self, experience: Experience | SharedExperience, weights: NDArray[np.floating[Any]]) -> Staged:
         """Prepare a batch for an update; may be called from another thread while the agent computes.
 
         The target network's output is computed ahead of time. It is valid until `target_version` changes.
@@ -160,6 +170,23 @@ class TorchAgent(ABC):
         self._optimizer.step()
         return _report(deltas.detach(), loss.detach(), q.detach().mean(), norm)
 
+    def rows_not_finite(self, staged: Staged) -> list[int]:
+        """Return the rows of a staged batch because of which its loss, or the gradient of it, is not finite.
+
+        Halves of the batch are tried, then halves of those. It takes longer than an update, and is needed after one has
+        failed.
+        """
+        target_t = self._infer(self.target, staged.batch.s_t)
+
+        def search(rows: Tensor) -> list[int]:
+            if self._is_finite(Tensors(*(column[rows] for column in staged.batch)), target_t[rows]):
+                return []
+            halves = rows.chunk(2) if len(rows) > 1 else ()
+            found = [row for half in halves for row in search(half)]
+            return found or [int(row) for row in rows]  # only their sum is not finite, or there is one row
+
+        return search(torch.arange(len(staged.weights), device=self.device))
+
     def sync_target(self) -> None:
         """Copy the online network's weights to the target network."""
         self.target.load_state_dict(self.online.state_dict())
@@ -175,16 +202,24 @@ class TorchAgent(ABC):
         self._target_version += 1
 
     def weights(self, network: NetworkName) -> dict[str, NDArray[Any]]:
-        """Return copies of one network's weights by name."""
+        """Return copies of one network's weights, named as in its state dict."""
         return _copies(self._weights_of(network))
 
     def load_weights(self, network: NetworkName, arrays: Arrays) -> None:
-        """Load arrays returned by `weights`; raise ValueError, without changing anything, if the networks differ."""
-        _copy_into(self._weights_of(network), arrays)
+        """Load arrays returned by `weights`; raise ValueError, without changing anything, if the networks differ.
+
+        The names may begin with that of the network, as those of `save` do.
+        """
+        own = self._weights_of(network)
+        if own.keys() != arrays.keys():
+            arrays = {name.removeprefix(f"{network}."): array for name, array in arrays.items()}
+        _copy_into(own, arrays)
         self._target_version += 1
 
     def _weights_of(self, network: NetworkName) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in self._networks.items() if name.startswith(f"{network}.")}
+        prefix = f"{network}."
+        own = (name for name in self._networks if name.startswith(prefix))
+        return {name.removeprefix(prefix): self._networks[name] for name in own}
 
     @cached_property
     def _optimizer(self) -> torch.optim.Adam:
@@ -210,6 +245,16 @@ class TorchAgent(ABC):
             for key, tensor in self._optimizer.state[parameter].items()
         }
 
+    def _is_finite(self, batch: Tensors, target_t: Tensor) -> bool:
+        """Whether the losses of these rows and their gradient are finite; the weights are not changed."""
+        out_t = self._infer(self.online, batch.s_t) if self.config.double else target_t
+        with self._autocast:
+            out_tm1 = self._compute(self.online, batch.s_tm1)
+        loss = self.losses(batch, out_tm1, out_t, target_t).losses.mean()
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        norm = nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
+        return bool(torch.isfinite(norm + loss.detach()))
+
     def _submit(self, work: Callable[[], _Result]) -> Callable[[], _Result]:
         """Run `work` in the second thread if there is one; return a function that waits for its result."""
         if self._second_thread is None:
@@ -218,19 +263,21 @@ class TorchAgent(ABC):
         # If the second thread is busy and has not started the work yet, do it here instead of waiting.
         return lambda: work() if future.cancel() else future.result()
 
-    def _tensors(self, experience: Experience) -> Tensors:
-        s_tm1, a_tm1, r_t, s_t, terminal, n_steps = experience
+    def _tensors(self, experience: Experience | SharedExperience) -> Tensors:
+        _, a_tm1, r_t, _, terminal, n_steps = experience[-6:]
         discount_t = self.config.discount ** n_steps.astype(np.float32)
         small = (to_device(column, self.device) for column in (a_tm1, r_t, terminal, discount_t))
         actions, rewards, ends, discounts = small
-        return Tensors(self._observations(s_tm1), actions, rewards, self._observations(s_t), ends, discounts)
+        if isinstance(experience, SharedExperience):
+            frames = lend_to_device(experience.frames, self.device)  # each is uploaded once
+            states = [_gather(frames, to_device(index, self.device)) for index in (experience.s_tm1, experience.s_t)]
+        else:
+            states = [self._observations(array) for array in (experience.s_tm1, experience.s_t)]
+        return Tensors(states[0], actions, rewards, states[1], ends, discounts)
 
     def _observations(self, observations: NDArray[Any]) -> Tensor:
         tensor = to_device(observations, self.device)
-        if tensor.ndim != 4:
-            return tensor
-        # To channels last. Stacking the channels takes half as long as torch's own conversion.
-        return torch.stack(tensor.unbind(1), dim=-1).permute(0, 3, 1, 2)
+        return _channels_last(tensor.unbind(1)) if tensor.ndim == 4 else tensor
 
     def _infer(self, network: nn.Module, observations: Tensor) -> Tensor:
         """Compute a network's outputs without gradients."""
@@ -241,6 +288,18 @@ class TorchAgent(ABC):
         """Return outputs of shape (batch, actions), or (batch, actions, outputs_per_action) if that is above 1."""
         outputs: Tensor = network(observations).float()
         return outputs if self.outputs_per_action == 1 else outputs.view(-1, self._actions, self.outputs_per_action)
+
+
+def _gather(frames: Tensor, index: Tensor) -> Tensor:
+    """Return the observations with these frames: in channels last if the frames have rows and columns."""
+    if frames.ndim != 3:
+        return frames[index]
+    return _channels_last([frames[column] for column in index.unbind(1)])
+
+
+def _channels_last(channels: Sequence[Tensor]) -> Tensor:
+    """Stack channels of shape (batch, rows, columns); this takes half as long as torch's own conversion."""
+    return torch.stack(tuple(channels), dim=-1).permute(0, 3, 1, 2)
 
 
 def pick(outputs: Tensor, actions: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ def test_every_network_of_the_table_can_be_built(name: str, dueling: bool) -> No
     agent = DqnAgent(config, shape, name != "mlp", 3, 0, threads=1)
     states = np.zeros((2, *shape), dtype=np.float32 if name == "mlp" else np.uint8)
     assert agent.q_values(states).shape == (2, 3)
-    assert ("online.value.0.weight" in agent.weights("online")) == dueling
+    assert ("value.0.weight" in agent.weights("online")) == dueling
 
 
 def test_pooling_shrinks_the_network() -> None:
@@ -116,8 +116,8 @@ def test_a_users_network_is_built_with_its_arguments_and_trained() -> None:
     for name, outputs in (("dqn", 3), ("quantile", 3 * CONFIG.quantiles)):
         agent = build_agent(replace(config, agent=name), VECTOR, False, 3, 0, 1)
         weights = agent.weights("online")
-        assert weights["online.layers.1.weight"].shape == (7, 6)
-        assert weights["online.layers.3.weight"].shape == (outputs, 7)
+        assert weights["layers.1.weight"].shape == (7, 6)
+        assert weights["layers.3.weight"].shape == (outputs, 7)
 
 
 @pytest.mark.usefixtures("_users_file")

@@ -377,3 +377,30 @@ def test_a_batch_staged_before_a_target_update_uses_the_new_target(threads: int,
     change_target(late)
     found, expected = early.update(staged, LEARNING_RATE), update(late, experience())
     np.testing.assert_array_equal(found.priorities, expected.priorities)
+
+
+def test_saliency_is_the_gradient_of_a_value_by_the_observation() -> None:
+    agent, step = new_agent(), 1e-3
+    (state,) = observations(np.random.default_rng(3), 1, VECTOR)
+    for action in range(ACTIONS):
+        saliency = agent.saliency(state, action)
+        for place in np.ndindex(*VECTOR):
+            ends = [state.copy(), state.copy()]
+            ends[0][place] -= step
+            ends[1][place] += step
+            low, high = agent.q_values(np.stack(ends))[:, action].tolist()
+            assert saliency[place] == pytest.approx(abs(high - low) / (2 * step), abs=2e-3)
+    assert not any(parameter.grad is not None for parameter in agent.online.parameters())
+
+
+@pytest.mark.parametrize("shape", [PIXELS, PLANES])
+def test_saliency_of_pixels_has_the_shape_of_the_observation_which_is_not_changed(shape: tuple[int, ...]) -> None:
+    agent = new_agent(shape=shape)
+    (state,) = observations(np.random.default_rng(3), 1, shape)
+    before = state.copy()
+    saliency = agent.saliency(state, 1)
+    assert saliency.shape == shape
+    assert saliency.dtype == np.float32
+    assert np.isfinite(saliency).all()
+    assert saliency.any()
+    np.testing.assert_array_equal(state, before)

@@ -123,3 +123,11 @@ def test_a_loaded_agent_continues_bit_for_bit() -> None:
         np.testing.assert_array_equal(left.priorities, right.priorities)
     for name, array in agent.save().items():
         np.testing.assert_array_equal(array, other.save()[name], err_msg=name)
+
+
+def test_quantiles_are_those_of_the_network_in_ascending_order() -> None:
+    agent, states = new_agent(), experience(4).s_tm1
+    found = agent.quantiles(states)
+    np.testing.assert_allclose(found, np.sort(quantiles(agent.online, states), axis=2), rtol=1e-5)
+    np.testing.assert_allclose(found.mean(axis=2), agent.q_values(states), rtol=1e-4, atol=1e-6)
+    assert agent.saliency(states[0], 2).shape == SHAPE
