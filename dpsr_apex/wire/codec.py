@@ -26,8 +26,8 @@ from dpsr_apex.wire.fields import Frame as Frame
 from dpsr_apex.wire.messages import Chunk, Message, Recycled, Refused
 from dpsr_apex.wire.values import BadValue
 
-PROTOCOL = 5
-MAX_FRAME = 256 * 2**20  # bytes in any one frame
+PROTOCOL = 8
+MAX_FRAME = 2**20  # bytes in any one frame, and in all frames of a message; `fragments` sends larger ones
 MAX_HEADER = 2**20  # bytes in frame 0, which contains all strings
 MAX_ENTRIES = 64  # in frame 0; more than needed, so that messages of other versions can be recognized
 MAX_PARTS = 16  # frames per message; more than needed, for the same reason
@@ -46,13 +46,7 @@ class WrongProtocol(BadMessage):
 
 def encode(message: Message) -> list[Frame]:
     """Return the message as a few frames; later changes to the message do not affect them."""
-    plan = _PLAN_OF[type(message)]
-    draft = Draft([PROTOCOL, plan.number], [], [], [])
-    for field, value in zip(plan.fields, message, strict=True):
-        field.write(value, draft)
-    columns = [b"".join(draft.columns)] if plan.has_columns else []
-    values = [_pack_all(draft.values)] if plan.has_values else []
-    return [msgpack.packb(draft.header, unicode_errors=_REPLACE), *columns, *values, *draft.blobs]
+    return _MESSAGES.encode(message)
 
 
 def decode(frames: Sequence[Frame]) -> Message:
@@ -60,22 +54,71 @@ def decode(frames: Sequence[Frame]) -> Message:
 
     `Refused` is understood in every version of the protocol, so that a refused process can print the reason.
     """
-    parts = [bytes(frame) for frame in frames]  # no copy if they are bytes already
-    plan, entries = _open(parts)
-    name = plan.cls.__name__
-    if len(entries) != plan.entries:
-        raise BadMessage(f"{name} has {plan.entries} entries in its header, but {len(entries)} were received")
-    expected = plan.frames - sum(entries[place] is False for place in plan.flags)
-    if len(parts) != expected:
-        raise BadMessage(f"{name} has {expected} frames, but {len(parts)} were received")
-    later = iter(parts[1:])
-    columns, packed = (next(later) if there else b"" for there in (plan.has_columns, plan.has_values))
-    reading = Reading(entries, columns, _Values(packed) if packed else None, later)
-    values: list[Any] = [field.read(reading) for field in plan.fields]
-    reading.check_end(name)
-    for places in plan.together:
-        _check_rows({plan.fields[place].name: len(values[place]) for place in places if values[place] is not None})
-    return cast(Message, plan.cls(*values))
+    return cast(Message, _MESSAGES.decode(frames))
+
+
+class Codec:
+    """The encoding of a set of record types, which are numbered in their order.
+
+    All have the version of the protocol; only those of `constant` are understood in every version.
+    """
+
+    def __init__(self, types: Sequence[type], constant: Sequence[type] = ()) -> None:
+        self._plans = [_plan(number, cls) for number, cls in enumerate(types)]
+        self._plan_of = {plan.cls: plan for plan in self._plans}
+        self._constant = [self._plan_of[cls].number for cls in constant]
+
+    def encode(self, record: Any) -> list[Frame]:
+        """Return the record as a few frames; later changes to it do not affect them."""
+        plan = self._plan_of[type(record)]
+        draft = Draft([PROTOCOL, plan.number], [], [], [])
+        for field, value in zip(plan.fields, record, strict=True):
+            field.write(value, draft)
+        columns = [b"".join(draft.columns)] if plan.has_columns else []
+        values = [_pack_all(draft.values)] if plan.has_values else []
+        return [msgpack.packb(draft.header, unicode_errors=_REPLACE), *columns, *values, *draft.blobs]
+
+    def adopt(self, cls: type, frames: Sequence[Frame]) -> list[Frame]:
+        """Return the frames of a record that another codec has encoded as this one would have; they must be valid."""
+        header = msgpack.unpackb(frames[0])
+        header[1] = self._plan_of[cls].number
+        return [msgpack.packb(header, unicode_errors=_REPLACE), *frames[1:]]
+
+    def decode(self, frames: Sequence[Frame]) -> Any:
+        """Return the encoded record with its own copies of bytes and arrays; raise `BadMessage` if it is invalid."""
+        parts = [bytes(frame) for frame in frames]  # no copy if they are bytes already
+        plan, entries = self._open(parts)
+        name = plan.cls.__name__
+        if len(entries) != plan.entries:
+            raise BadMessage(f"{name} has {plan.entries} entries in its header, but {len(entries)} were received")
+        expected = plan.frames - sum(entries[place] is False for place in plan.flags)
+        if len(parts) != expected:
+            raise BadMessage(f"{name} has {expected} frames, but {len(parts)} were received")
+        later = iter(parts[1:])
+        columns, packed = (next(later) if there else b"" for there in (plan.has_columns, plan.has_values))
+        reading = Reading(entries, columns, _Values(packed) if packed else None, later)
+        values: list[Any] = [field.read(reading) for field in plan.fields]
+        reading.check_end(name)
+        for places in plan.together:
+            _check_rows({plan.fields[place].name: len(values[place]) for place in places if values[place] is not None})
+        return plan.cls(*values)
+
+    def _open(self, parts: list[bytes]) -> tuple[_Plan, list[Any]]:
+        """Return the plan of the record and the rest of its header, not yet validated."""
+        require(parts != [], "there are no frames")
+        require(len(parts[0]) <= MAX_HEADER, f"its header has {len(parts[0])} bytes, more than {MAX_HEADER}")
+        try:
+            header = msgpack.unpackb(parts[0], max_array_len=MAX_ENTRIES, **_NO_MORE)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise BadMessage(f"its header is not valid msgpack: {type(error).__name__}") from None
+        require(type(header) is list and len(header) >= 2, "its header is not a list of version, number and fields")
+        protocol, number, *entries = header
+        is_integer = type(protocol) is int and type(number) is int
+        require(is_integer, "the version or the number in its header is not an integer")
+        if protocol != PROTOCOL and number not in self._constant:
+            raise WrongProtocol(protocol)
+        require(0 <= number < len(self._plans), f"there is no message number {number}")
+        return self._plans[number], entries
 
 
 class _Values:
@@ -113,27 +156,7 @@ def _check_rows(counts: dict[str, int]) -> None:
         raise BadMessage(f"these must have the same number of rows: {told}")
 
 
-# The header.
-
-
-def _open(parts: list[bytes]) -> tuple[_Plan, list[Any]]:
-    """Return the plan of the message and the rest of its header, not yet validated."""
-    require(parts != [], "there are no frames")
-    require(len(parts[0]) <= MAX_HEADER, f"its header has {len(parts[0])} bytes, more than {MAX_HEADER}")
-    try:
-        header = msgpack.unpackb(parts[0], max_array_len=MAX_ENTRIES, **_NO_MORE)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise BadMessage(f"its header is not valid msgpack: {type(error).__name__}") from None
-    require(type(header) is list and len(header) >= 2, "its header is not a list of version, number and fields")
-    protocol, number, *entries = header
-    require(type(protocol) is int and type(number) is int, "the version or the number in its header is not an integer")
-    if protocol != PROTOCOL and number != _PLAN_OF[Refused].number:
-        raise WrongProtocol(protocol)
-    require(0 <= number < len(_PLANS), f"there is no message number {number}")
-    return _PLANS[number], entries
-
-
-# The plans of all messages.
+# The plans of all types.
 
 
 class _Plan(NamedTuple):
@@ -175,5 +198,4 @@ def _plan(number: int, cls: type) -> _Plan:
     )
 
 
-_PLANS = [_plan(number, cls) for number, cls in enumerate(get_args(Message))]
-_PLAN_OF = {plan.cls: plan for plan in _PLANS}
+_MESSAGES = Codec(get_args(Message), constant=[Refused])

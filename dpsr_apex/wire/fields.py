@@ -14,7 +14,16 @@ from typing import Any, ClassVar, NamedTuple, Protocol, get_args, get_origin
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsr_apex.replay.transitions import PACKED, SINGLES_PER_ROW, STACKS_PER_ROW, Packed, Transitions, pack, unpack
+from dpsr_apex.replay.transitions import (
+    PACKED,
+    SINGLES_PER_ROW,
+    STACKS_PER_ROW,
+    Packed,
+    PackedTransitions,
+    Transitions,
+    pack,
+    unpack,
+)
 from dpsr_apex.wire.values import SCALARS, BadValue, Shape, check_count, check_scalar, shape_of
 
 MAX_ROWS = 100_000  # per array, or transitions per message
@@ -70,14 +79,14 @@ class Reading:
         if self.values and self.values.left:
             raise BadMessage(f"the values of {name} are followed by {self.values.left} extra bytes")
 
-    def column(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-        """Return a view of the next `count` numbers; raise BadMessage if one is not finite."""
+    def column(self, name: str, dtype: np.dtype[Any], count: int, must_be_finite: bool = True) -> NDArray[Any]:
+        """Return a view of the next `count` numbers; raise BadMessage if one is not finite but must be."""
         place = self.place
         self.place += count * dtype.itemsize
         if self.place > len(self.columns):
             raise BadMessage(f"the columns end within {name}, which has {count} items")
         array = np.frombuffer(self.columns, dtype, count, place)
-        if dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+        if must_be_finite and dtype.kind == "f" and not (finite := np.isfinite(array)).all():
             row = int(np.argmin(finite))
             raise BadMessage(f"{name}[{row}] is {array[row]}")
         return array
@@ -175,32 +184,37 @@ class Column:
 
 @dataclass(frozen=True)
 class Rows:
-    """Transitions in packed form: the counts of rows, of references and of pieces, the columns, and the pieces."""
+    """Transitions in packed form: the counts of rows, of references and of pieces, the columns, and the pieces.
+
+    Whoever stores transitions or trains on them checks each of them: one that is bad must not take the others along.
+    """
 
     name: str
+    stays_packed: bool = False  # when it is read
 
     entries: ClassVar[int] = 3
     frames: ClassVar[int] = 1
 
     def write(self, value: Any, draft: Draft) -> None:
         """Add a value to the draft."""
-        arrays = pack(value)
+        arrays = value.arrays if isinstance(value, PackedTransitions) else pack(value)
         draft.header.extend((len(value), len(arrays["references"]), len(arrays["piece_sizes"])))
         draft.columns.extend(_raw(arrays[part.name], part.dtype) for part in PACKED)
         draft.blobs.append(arrays["pieces"].data)  # by far the largest: not copied
 
-    def read(self, reading: Reading) -> Transitions:
+    def read(self, reading: Reading) -> Transitions | PackedTransitions:
         """Return the next value, validated."""
         rows = _count(self.name, reading.entry(), MAX_ROWS)
         references = _count(f"{self.name}.references", reading.entry(), MAX_PIECES)
         pieces = _count(f"{self.name}.piece_sizes", reading.entry(), MAX_PIECES)
         counts = {"rows": rows, "stacks": STACKS_PER_ROW * rows, "references": references, "pieces": pieces}
         arrays = {
-            part.name: reading.column(f"{self.name}.{part.name}", part.dtype, counts[part.per]) for part in PACKED
+            part.name: reading.column(f"{self.name}.{part.name}", part.dtype, counts[part.per], must_be_finite=False)
+            for part in PACKED
         }
         blob = reading.blob()
-        _check_packed(self.name, arrays, rows, blob)
-        return unpack(arrays, blob)
+        check_packed(self.name, arrays, rows, blob)
+        return PackedTransitions(arrays, blob) if self.stays_packed else unpack(arrays, blob)
 
 
 @dataclass(frozen=True)
@@ -232,7 +246,7 @@ def _raw(array: NDArray[Any], dtype: np.dtype[Any]) -> bytes:
     return np.asarray(array, dtype=dtype).tobytes()
 
 
-def _check_packed(name: str, arrays: dict[str, NDArray[Any]], rows: int, blob: bytes) -> None:
+def check_packed(name: str, arrays: dict[str, NDArray[Any]], rows: int, blob: bytes) -> None:
     """Validate what `unpack` relies on, and every number against the table of columns."""
     stack_sizes, references, piece_sizes = arrays["stack_sizes"], arrays["references"], arrays["piece_sizes"]
     pieces, singles = len(piece_sizes), stack_sizes[(STACKS_PER_ROW - SINGLES_PER_ROW) * rows :]
@@ -274,6 +288,8 @@ def field_of(name: str, hint: Any) -> Field:
         return Blob(name, may_miss)
     if bare is Transitions and not may_miss:
         return Rows(name)
+    if PackedTransitions in options:
+        return Rows(name, stays_packed=True)
     if get_origin(bare) is np.ndarray:
         return Column(name, may_miss, np.dtype(get_args(get_args(bare)[1])[0]).newbyteorder("<"))
     return Inner(name, shape_of(hint))

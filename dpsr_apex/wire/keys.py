@@ -1,24 +1,28 @@
-"""CURVE key files of a run, for sockets that other machines can reach; only their owner may read them.
+"""CURVE key files of a run: one key pair per role, so that what a process may do depends on the file that it has.
 
-The server's file stays on the replay's machine. The client's file is copied manually to other machines and grants
-access to the run. Secret keys are never logged or sent.
+All files are created by the replay in one folder, and only their owner may read them. `server.key` stays there; the
+file of a role is copied to the machines whose processes have that role. Secret keys are never logged or sent.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final
 
 from dpsr_apex.errors import UserError
-from dpsr_apex.files import PRIVATE, write_atomically
+from dpsr_apex.files import PRIVATE, PRIVATE_FOLDER, write_atomically
+from dpsr_apex.wire.messages import ACTOR, EVALUATOR, LEARNER, OWNER, SERVER
 from dpsr_apex.wire.sockets import make_keypair, public_key_of
 
-SERVER_FILE = "server.key"
-CLIENT_FILE = "client.key"
-_MAX_BYTES = 4_096  # a key file has about 200
+ROLES: Final = (SERVER, ACTOR, LEARNER, EVALUATOR, OWNER)
+SNAPSHOT_KEY_BYTES: Final = 32
+_MAX_BYTES = 4_096  # a key file has about 600
+_FORMER = "client.key"  # the one file of all clients, before there was one per role
 
 
 class BadKeyFile(UserError):
@@ -26,69 +30,81 @@ class BadKeyFile(UserError):
 
 
 @dataclass(frozen=True)
-class ServerKeys:
-    """Keys of a server: its own key pair, and the public key of the clients that it accepts."""
+class Keys:
+    """What one role of a run has: its own secret key, and the public keys of all roles."""
 
-    public: bytes
+    role: str
     secret: bytes = field(repr=False)
-    client_public: bytes
+    public: Mapping[str, bytes]  # by role
+    snapshot_key: bytes = field(default=b"", repr=False)  # authenticates snapshots; only actors have it
 
 
-@dataclass(frozen=True)
-class ClientKeys:
-    """Keys of a client: the public key of its server, and its own key pair."""
-
-    server_public: bytes
-    public: bytes
-    secret: bytes = field(repr=False)
-
-
-_Keys = TypeVar("_Keys", ServerKeys, ClientKeys)
+def new_keys() -> dict[str, Keys]:
+    """Return new keys of every role of one run."""
+    pairs = {role: make_keypair() for role in ROLES}
+    public = {role: pair[0] for role, pair in pairs.items()}
+    snapshot_key = secrets.token_bytes(SNAPSHOT_KEY_BYTES)
+    return {
+        role: Keys(role, secret, public, snapshot_key if role == ACTOR else b"") for role, (_, secret) in pairs.items()
+    }
 
 
 def make_keys(folder: Path) -> None:
-    """Create key files in the folder unless they exist: a resumed run keeps its keys."""
-    server_file, client_file = folder / SERVER_FILE, folder / CLIENT_FILE
-    if server_file.exists() and client_file.exists():
+    """Create key files in the folder unless they exist: a resumed run keeps its keys. Raises `BadKeyFile`."""
+    if (folder / f"{SERVER}.key").exists():
+        _ensure_complete(folder)
         return
-    if server_file.exists():
-        raise BadKeyFile(f"{client_file} is missing: restore it, or delete {server_file} too to create new keys")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    server_public, server_secret = make_keypair()
-    client_public, client_secret = make_keypair()
-    # The server's file is written last: without it the client's cannot have been used, and both can be recreated.
-    _write(client_file, ClientKeys(server_public, client_public, client_secret))
-    _write(server_file, ServerKeys(server_public, server_secret, client_public))
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(PRIVATE_FOLDER)
+    keys = new_keys()
+    # The server's file is written last: without it the others cannot have been used, and all can be recreated.
+    for role in (*(role for role in ROLES if role != SERVER), SERVER):
+        _write(folder / f"{role}.key", keys[role])
 
 
-def load_server_keys(folder: Path) -> ServerKeys:
-    """Read the server's keys that `make_keys` wrote to the folder. Raises `BadKeyFile`."""
-    return _read(folder / SERVER_FILE, ServerKeys)
+def load_keys(file: Path, role: str) -> Keys:
+    """Read the keys of a role from a file of `make_keys`, or from a copy on another machine. Raises `BadKeyFile`."""
+    try:
+        keys = _parse(json.loads(_read_private(file)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise BadKeyFile(f"{file} is not a key file of this version of dpsr_apex") from None
+    if keys.role != role:
+        raise BadKeyFile(f"{file} is the key file of the role {keys.role}: use {role}.key of the run")
+    if keys.public[role] != public_key_of(keys.secret):
+        raise BadKeyFile(f"{file} is damaged: its public key does not match its secret key")
+    return keys
 
 
-def load_client_keys(file: Path) -> ClientKeys:
-    """Read the client's keys from a file, which may be a copy on another machine. Raises `BadKeyFile`."""
-    return _read(file, ClientKeys)
+def _ensure_complete(folder: Path) -> None:
+    for role in ROLES:
+        file = folder / f"{role}.key"
+        if not file.exists():
+            old = (folder / _FORMER).exists()
+            what = "was created by an earlier version of dpsr_apex" if old else f"lacks {file.name}: restore it, or"
+            raise BadKeyFile(f"{folder} {what}{': ' if old else ' '}delete this folder and resume, to create new keys")
 
 
-def _write(file: Path, keys: ServerKeys | ClientKeys) -> None:
-    text = json.dumps({name: key.decode() for name, key in asdict(keys).items()}, indent=2) + "\n"
+def _write(file: Path, keys: Keys) -> None:
+    written = {
+        "role": keys.role,
+        "secret": keys.secret.decode(),
+        "public": {role: key.decode() for role, key in keys.public.items()},
+        "snapshot_key": keys.snapshot_key.hex(),
+    }
+    text = json.dumps(written, indent=2) + "\n"
     write_atomically(file, text, mode=PRIVATE)  # private from the first byte on, regardless of the umask
 
 
-def _read(file: Path, keys_type: type[_Keys]) -> _Keys:
-    text = _read_private(file)
-    try:
-        content = json.loads(text)
-        keys = {name: content[name].encode("ascii") for name in (field.name for field in fields(keys_type))}
-        for key in keys.values():
-            public_key_of(key)  # raises ValueError unless it has the format of a key, public or secret
-        matching = public_key_of(keys["secret"]) == keys["public"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BadKeyFile(f"{file} is not a {keys_type.__name__.removesuffix('Keys').lower()} key file") from None
-    if not matching:
-        raise BadKeyFile(f"{file} is damaged: its public key does not match its secret key")
-    return keys_type(**keys)
+def _parse(written: Mapping[str, Any]) -> Keys:
+    """Return the keys in the content of a file; raise ValueError, KeyError, TypeError or AttributeError if invalid."""
+    role, secret = written["role"], written["secret"].encode("ascii")
+    public = {name: written["public"][name].encode("ascii") for name in ROLES}
+    snapshot_key = bytes.fromhex(written["snapshot_key"])
+    for key in (secret, *public.values()):
+        public_key_of(key)  # raises ValueError unless it has the format of a key, public or secret
+    if role not in ROLES or len(snapshot_key) != (SNAPSHOT_KEY_BYTES if role == ACTOR else 0):
+        raise ValueError("an unknown role, or a snapshot key of the wrong size")
+    return Keys(role, secret, public, snapshot_key)
 
 
 def _read_private(file: Path) -> bytes:

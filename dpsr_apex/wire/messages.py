@@ -5,14 +5,22 @@ How they are encoded is defined in `dpsr_apex.wire.codec`, when they are sent an
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsr_apex.replay.layout import UNKNOWN, Layout
 from dpsr_apex.replay.records import Counters
-from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.replay.transitions import PackedTransitions, Transitions
 from dpsr_apex.wire.statistics import ActorStats, Figure, Note, RateStats, Traffic, Wait
+
+# Roles. A server derives the role of a sender from its key.
+SERVER: Final = "server"  # the replay
+ACTOR: Final = "actor"
+LEARNER: Final = "learner"
+EVALUATOR: Final = "evaluator"
+OWNER: Final = "owner"  # whoever started the run: its supervisor, and commands such as `dpsr-apex rate`
 
 # Transitions, batches and candidates. An `era` identifies one replay process: after a restart from a checkpoint the
 # replay may reuse identities and round numbers, so answers carry the era of the request.
@@ -22,13 +30,15 @@ class Recycle(NamedTuple):
     """replay -> actor: re-enter these states, and take another action in each.
 
     Row i of `starts` is the stored transition `identities[i]` without its next state (an empty s_t): the state to
-    re-enter, and the action that must not be repeated.
+    re-enter, and the action that must not be repeated. With `must_try`, each state is first tried out in a child
+    process, because an actor has died while it re-entered one.
     """
 
     era: int
     round_number: int
     identities: NDArray[np.int64]
     starts: Transitions
+    must_try: bool = False
 
 
 class Recycled(NamedTuple):
@@ -44,7 +54,8 @@ class Recycled(NamedTuple):
     rewards: NDArray[np.float64]  # of each chain: sum over its steps, without discount
     transitions: Transitions
     td_errors: NDArray[np.float64]  # |TD error| of each transition, by the newest networks
-    failed: NDArray[np.int64]  # identities of candidates whose state could not be restored
+    failed: NDArray[np.int64]  # identities of candidates whose state could not be re-entered
+    reasons: list[str]  # why, for each of those
 
 
 class SampleRequest(NamedTuple):
@@ -58,7 +69,7 @@ class Batch(NamedTuple):
     t: int
     identities: NDArray[np.int64]
     weights: NDArray[np.float32]
-    transitions: Transitions
+    transitions: Transitions | PackedTransitions  # packed when received, which spares the learner most objects
 
 
 class Priorities(NamedTuple):
@@ -69,15 +80,23 @@ class Priorities(NamedTuple):
     td_errors: NDArray[np.float64]
 
 
+class Unusable(NamedTuple):
+    """learner -> replay: transitions that cannot be trained on, which are to be quarantined."""
+
+    era: int
+    identities: NDArray[np.int64]
+    reason: str
+
+
 # Membership: how a process joins a run, stays a member and leaves.
 
 
 class Hello(NamedTuple):
-    """anyone -> replay: request for the run and its config."""
+    """actor, learner, evaluator or owner -> replay: request for the run and its config."""
 
 
 class Terms(NamedTuple):
-    """replay -> anyone: the run and its whole config, as TOML."""
+    """replay -> sender of a Hello: the run and its whole config, as TOML."""
 
     run_id: str
     config: str
@@ -93,8 +112,9 @@ class Join(NamedTuple):
     emulator: str  # version of ale-py
     environment: str  # description of the environment's behaviour; empty for a role without one
     sequence: int  # actors: the first chunk that can still be sent
+    acknowledged: int  # actors: transitions in the chunks before that one
     weights_endpoint: str  # learner: where it serves weights; empty for other roles
-    weights_key: bytes  # learner: the public key of that endpoint; empty without keys
+    layout: Layout = UNKNOWN  # of the environment's transitions
 
 
 class Welcome(NamedTuple):
@@ -106,36 +126,34 @@ class Welcome(NamedTuple):
     actors: int
     sequence: int  # actors: the next chunk that the replay expects
     weights_endpoint: str  # empty while there is no learner
-    weights_key: bytes
 
 
 class Refused(NamedTuple):
-    """replay -> anyone: a rejection and its reason. Encoded identically in every version of the protocol."""
+    """replay -> any sender: a rejection and its reason. Encoded identically in every version of the protocol."""
 
     reason: str
 
 
 class Stranger(NamedTuple):
-    """replay -> anyone: you are not, or no longer, a member; join first."""
+    """replay -> any sender: you are not, or no longer, a member; join first."""
 
 
 class Heartbeat(NamedTuple):
-    """member -> replay, about once a second: renews the lease."""
+    """actor, learner or evaluator -> replay, about once a second: renews the lease."""
 
     sent: int  # actors: transitions sent so far, without repeats
 
 
 class Alive(NamedTuple):
-    """replay -> member, in answer to a Heartbeat."""
+    """replay -> sender of a Heartbeat."""
 
     t: int
     actors: int  # planned or joined, for the exploration ladder
     weights_endpoint: str
-    weights_key: bytes
 
 
 class Leave(NamedTuple):
-    """member -> replay: the last message of a member."""
+    """actor, learner or evaluator -> replay: the last message of a member."""
 
     sent: int
 
@@ -148,7 +166,7 @@ class Goodbye(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """supervisor -> replay: this process has ended, do not wait for its lease to expire."""
+    """owner -> replay: this process has ended, do not wait for its lease to expire."""
 
     name: str
 
@@ -174,6 +192,7 @@ class Acknowledged(NamedTuple):
     t: int
     updates: int  # made by the learner, or about to be made
     in_flight: int  # transitions that the actor may have unacknowledged from now on
+    refused: int  # transitions of the actor in those chunks that were found to be bad, and are not stored
 
 
 class WeightsRequest(NamedTuple):
@@ -219,11 +238,11 @@ class LearnerState(NamedTuple):
     arrays: bytes
 
 
-# Messages to and from the supervisor and other observers.
+# Messages to and from the owner of the run: its supervisor, and the commands that watch and change it.
 
 
 class StatsRequest(NamedTuple):
-    """anyone -> replay: request for the statistics of the run."""
+    """owner -> replay: request for the statistics of the run."""
 
 
 class LearnerStats(NamedTuple):
@@ -250,19 +269,87 @@ class Stats(NamedTuple):
     planned_actors: int
     actors: list[ActorStats]  # current members, in the order in which they joined
     learner: LearnerStats | None  # None if none has joined yet
+    heard: dict[str, float]  # by name of each member: seconds since its last message
     waiting: list[Wait]
     notes: list[Note]  # the newest, in the order of their numbers
     row: dict[str, Figure]  # the newest row of metrics; empty before the first
 
 
+class SurveyRequest(NamedTuple):
+    """owner -> replay: request for a survey of the replay; answered by SurveyParts, or Refused if it is too soon."""
+
+
+class SurveyPart(NamedTuple):
+    """replay -> sender of a SurveyRequest: rows of a survey at one clock t, from row `first` of `rows` on."""
+
+    era: int
+    t: int
+    capacity: int
+    stored: int
+    first: int
+    rows: int
+    identities: NDArray[np.int64]
+    births: NDArray[np.int64]
+    priorities: NDArray[np.float32]
+    gains: NDArray[np.float32]  # 0 where there is none
+    has_gain: NDArray[np.uint8]
+    depths: NDArray[np.int32]
+    recycles: NDArray[np.int32]
+    actions: NDArray[np.int32]
+    rewards: NDArray[np.float32]
+    terminals: NDArray[np.uint8]
+    positions: NDArray[np.uint32]
+
+
+class StoredRequest(NamedTuple):
+    """owner -> replay: request for stored transitions by their identities."""
+
+    identities: NDArray[np.int64]
+
+
+class Stored(NamedTuple):
+    """replay -> sender of a StoredRequest: those of the transitions that are still stored, with all that is known."""
+
+    era: int
+    t: int
+    identities: NDArray[np.int64]
+    births: NDArray[np.int64]
+    priorities: NDArray[np.float64]
+    gains: NDArray[np.float32]  # 0 where there is none
+    has_gain: NDArray[np.uint8]
+    depths: NDArray[np.int32]
+    recycles: NDArray[np.int32]
+    origins: NDArray[np.int64]
+    transitions: Transitions
+
+
+class StartsRequest(NamedTuple):
+    """actor -> replay: request for the moments at which some episodes begin."""
+
+
+class Starts(NamedTuple):
+    """replay -> sender of a StartsRequest: the content of the file of moments; empty if there is none."""
+
+    content: bytes
+
+
+class Fragment(NamedTuple):
+    """either way: a part of a message whose frames are too large (`dpsr_apex.wire.fragments`)."""
+
+    message: int  # number of the message, counted by its sender
+    sizes: NDArray[np.int64]  # bytes of each of its frames
+    offset: int  # of these bytes in the concatenated frames
+    data: bytes
+
+
 class SetRate(NamedTuple):
-    """anyone -> replay: set the number of transitions per update; 0 = free running. Answered by Stats."""
+    """owner -> replay: set the number of transitions per update; 0 = free running. Answered by Stats."""
 
     steps_per_update: int
 
 
 class SetActors(NamedTuple):
-    """anyone -> replay: set the planned number of actors. Answered by Stats."""
+    """owner -> replay: set the planned number of actors. Answered by Stats."""
 
     actors: int
 
@@ -295,5 +382,25 @@ Message = (
     | Stats
     | SetRate
     | SetActors
+    | SurveyRequest
+    | SurveyPart
+    | StoredRequest
+    | Stored
+    | StartsRequest
+    | Starts
+    | Fragment
+    | Unusable
 )
 """All messages, in the order of their numbers on the wire; new ones are appended."""
+
+_MEMBERS: Final = frozenset({ACTOR, LEARNER, EVALUATOR})
+
+SENDERS: Final[dict[type, frozenset[str]]] = {
+    Hello: _MEMBERS | {OWNER},
+    **dict.fromkeys((Join, Heartbeat, Leave), _MEMBERS),
+    **dict.fromkeys((Chunk, Recycled, StartsRequest), frozenset({ACTOR})),
+    **dict.fromkeys((SampleRequest, Priorities, Unusable, Learning, LearnerState), frozenset({LEARNER})),
+    **dict.fromkeys((StatsRequest, SurveyRequest, StoredRequest, SetRate, SetActors, Gone), frozenset({OWNER})),
+    WeightsRequest: frozenset({ACTOR, EVALUATOR}),
+}
+"""The roles that may send each message to a server; the other messages are sent by servers only."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Number = int | float
 Figure = int | float | None | list[Number] | dict[str, list[Number]]
@@ -13,17 +13,31 @@ Figure = int | float | None | list[Number] | dict[str, list[Number]]
 
 @dataclass
 class Traffic:
-    """Counters since the start of the run. Invariant: received = inserted + refused + queued."""
+    """Counters since the start of the run.
 
-    sent: int = 0  # transitions, as counted by the actors
+    Invariants: received = inserted + refused + queued, and sent = inserted + refused + lost + in flight, where a
+    transition is in flight from when a member has sent it until it is inserted or refused.
+    """
+
+    sent: int = 0  # transitions, without repeats: as counted by the actors, or because they have arrived
     received: int = 0  # transitions of queued chunks, without repeats
     inserted: int = 0  # transitions
     refused: int = 0  # transitions: after the last step, or invalid
+    # Of the refused ones and of recycled ones: those that were found to be bad, by what is wrong with them.
+    bad_actions: int = 0  # an action that the environment does not have
+    bad_frames: int = 0  # another number of frames, or a frame of another size or with another checksum
+    bad_observations: int = 0  # a number that is not finite
+    bad_rewards: int = 0  # not finite, or beyond `env.reward_limit`
+    bad_steps: int = 0  # more steps than `actor.n_steps`
+    bad_priorities: int = 0  # a TD error that cannot become a priority
+    bad_snapshots: int = 0  # too large
+    lost: int = 0  # transitions that their actor cannot send again: it has ended, or a replay that crashed had them
 
     duplicate_chunks: int = 0
     gaps: int = 0  # chunks received before their predecessor
     overruns: int = 0  # chunks beyond `system.in_flight` of their actor
     dropped_requests: int = 0  # for batches, beyond system.prefetch
+    unusable: int = 0  # transitions in batches that the learner could not train on; a transition may be in several
 
     candidates_reissued: int = 0  # assigned to a second actor, because the first ended or reconnected
     candidates_failed: int = 0  # their state could not be restored
@@ -42,10 +56,23 @@ class Traffic:
         """Return all counters by name."""
         return asdict(self)
 
+    def others(self) -> dict[str, int]:
+        """Return the counters that do not follow from the chunks that arrived and the actors' own counts."""
+        return {name: count for name, count in self.counts().items() if name not in FROM_STREAMS}
+
+    def at_rest(self) -> dict[str, int]:
+        """Return all counters as they are without members: what has arrived and was not stored will be sent again."""
+        settled = self.inserted + self.refused
+        return self.counts() | {"received": settled, "lost": self.sent - settled}
+
     def load(self, counts: Mapping[str, int]) -> None:
         """Set the counters to these values."""
         for name, count in counts.items():
             setattr(self, name, count)
+
+
+FROM_STREAMS: Final = ("sent", "received", "inserted", "refused", "lost")
+"""Counters of transitions; the others count events."""
 
 
 class ActorStats(NamedTuple):
@@ -105,6 +132,12 @@ class LearnerPaused(NamedTuple):
     transitions_missing: int  # until the next update
 
 
+class JournalBlocked(NamedTuple):
+    """Nothing may change, because it cannot be written to the journal."""
+
+    reason: str
+
+
 class UpdatesOwed(NamedTuple):
     """All transitions are inserted, and updates are still due."""
 
@@ -117,4 +150,4 @@ class RoundsOpen(NamedTuple):
     rounds: int
 
 
-Wait = LearnerMissing | ActorsMissing | ActorsPaused | LearnerPaused | UpdatesOwed | RoundsOpen
+Wait = LearnerMissing | ActorsMissing | ActorsPaused | LearnerPaused | UpdatesOwed | RoundsOpen | JournalBlocked

@@ -109,6 +109,7 @@ def rows(draw: st.DrawFn) -> list[Row]:
         st.integers(0, 2**64 - 1),
         st.integers(0, 2**64 - 1),
         st.integers(0, 2**32 - 1),
+        st.integers(0, 2**64 - 1),
     )
     return draw(st.lists(row, max_size=8))
 
@@ -272,22 +273,27 @@ def test_a_number_in_an_array_that_is_none_is_named_by_field_and_row(bad: float)
         array[row] = bad
         return array
 
-    transitions = walk(5)
-    transitions.r_t[4] = bad
     none, ends, games = np.zeros(0, dtype=np.int64), np.arange(2), np.ones(3, dtype=np.int64)
     messages: list[tuple[Message, str]] = [
         (Priorities(0, np.arange(5), spoilt(5, 3)), "td_errors[3]"),
-        (Recycled(0, 0, ends, np.array([2, 3]), np.zeros(2), walk(5), spoilt(5, 1), none), "td_errors[1]"),
-        (Recycled(0, 0, ends, np.array([2, 3]), spoilt(2, 1), walk(5), np.zeros(5), none), "rewards[1]"),
+        (Recycled(0, 0, ends, np.array([2, 3]), np.zeros(2), walk(5), spoilt(5, 1), none, []), "td_errors[1]"),
+        (Recycled(0, 0, ends, np.array([2, 3]), spoilt(2, 1), walk(5), np.zeros(5), none, []), "rewards[1]"),
         (Batch(0, 0, np.arange(5), spoilt(5, 0, np.float32), walk(5)), "weights[0]"),
         (Chunk(0, walk(5), spoilt(5, 2), np.zeros(0), none, 0.0), "td_errors[2]"),
         (Chunk(0, walk(5), None, spoilt(3, 2), games, 0.0), "scores[2]"),
-        (Chunk(0, transitions, None, np.zeros(0), none, 0.0), "transitions.r_t[4]"),
     ]
     for message, place in messages:
         with pytest.raises(BadMessage) as caught:
             decode(encode(message))
         assert str(caught.value) == f"{place} is {bad}"
+
+
+def test_a_transition_that_is_bad_does_not_take_the_others_of_its_message_along() -> None:
+    transitions = walk(5)
+    transitions.r_t[4] = np.nan
+    decoded = decode(encode(Chunk(0, transitions, None, np.zeros(0), np.zeros(0, dtype=np.int64), 0.0)))
+    assert isinstance(decoded, Chunk)
+    np.testing.assert_array_equal(decoded.transitions.r_t, transitions.r_t)
 
 
 def with_one_more(message: Message, name: str) -> Message:
@@ -335,7 +341,7 @@ def test_columns_have_the_same_number_of_rows(example: Message, name: str, agree
 
 
 COLUMNS = (  # in their order
-    *("a_tm1", "state_keys", "episodes", "r_t", "episode_steps", "references", "piece_sizes"),
+    *("a_tm1", "state_keys", "episodes", "snapshot_tags", "r_t", "episode_steps", "references", "piece_sizes"),
     *("terminal", "n_steps", "stack_sizes"),
 )
 
@@ -493,7 +499,7 @@ def test_memory_stays_in_proportion_to_the_message() -> None:
         "r_t": [0] * many,
         "terminal": [0] * many,
         "n_steps": [1] * many,
-        **dict.fromkeys(("state_keys", "episodes", "episode_steps"), [0] * many),
+        **dict.fromkeys(("state_keys", "episodes", "episode_steps", "snapshot_tags"), [0] * many),
         "stack_sizes": [0] * (2 * many) + [1] * many,
         "references": np.arange(many),
         "piece_sizes": [2] * many,
@@ -541,16 +547,16 @@ def test_a_value_of_a_record_that_is_not_what_it_should_be_is_refused_or_another
         ({"actors": 3}, r"actors\[2\]\.name is of type int, not str"),
         ({"actors": MAX_ITEMS + 1}, r"actors has 100001 items, more than 100000"),
         ({"actors": -1}, r"actors has -1 items"),
-        ({"waiting": 9}, r"waiting\[0\] has alternative 9, but there are 6"),
+        ({"waiting": 9}, r"waiting\[0\] has alternative 9, but there are 7"),
     ],
     ids=str,
 )
 def test_what_is_wrong_with_a_record_is_said_by_its_place(change: dict[str, int], reason: str) -> None:
-    no_actors = raw(STATS._replace(actors=[], waiting=[], learner=None, notes=[], row={}))
+    no_actors = raw(STATS._replace(actors=[], waiting=[], learner=None, heard={}, notes=[], row={}))
     first, values = raw(STATS)
     entries = scalars(values)
-    before = len(scalars(no_actors[1])) - 5  # numbers before the count of actors
-    places = {"actors": before, "waiting": before + 1 + 2 * 8 + 9 + 1}
+    before = len(scalars(no_actors[1])) - 6  # numbers before the count of actors
+    places = {"actors": before, "waiting": before + 1 + 2 * 8 + 9 + (1 + 2 * 2) + 1}
     assert entries[places["actors"]] == 2
     assert entries[places["waiting"] - 1] == 6
     ((name, value),) = change.items()
@@ -655,7 +661,7 @@ def test_a_message_that_cannot_travel_is_noticed_at_once() -> None:
 
 def test_a_welcome_with_its_numbers_as_texts_is_bad() -> None:
     entries = [1, 2, 3, 4, 5, ""]
-    assert decode([*header(PROTOCOL, NUMBER[Welcome], *entries), b"k"]) == Welcome(1, 2, 3, 4, 5, "", b"k")
+    assert decode([*header(PROTOCOL, NUMBER[Welcome], *entries)]) == Welcome(1, 2, 3, 4, 5, "")
     for place in range(len(entries)):
         wrong = [*entries[:place], "1" if place < 5 else 1, *entries[place + 1 :]]
-        assert decode_or_none([*header(PROTOCOL, NUMBER[Welcome], *wrong), b"k"]) is None
+        assert decode_or_none([*header(PROTOCOL, NUMBER[Welcome], *wrong)]) is None
