@@ -54,7 +54,6 @@ class ConnectToLearner(NamedTuple):
     """
 
     endpoint: str
-    public_key: bytes
 
 
 class RequestWeights(NamedTuple):

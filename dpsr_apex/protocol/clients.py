@@ -41,6 +41,7 @@ from dpsr_apex.wire.messages import (
     Recycled,
     SampleRequest,
     SaveRequest,
+    Unusable,
     Weights,
     WeightsRequest,
     Welcome,
@@ -61,6 +62,7 @@ class ActorClient:
         self._weights_period = system.weights_period
         self._weights_age = system.weights_age
         self._updates = 0  # made by the learner, as last heard
+        self._refused = 0  # transitions, as last heard
         self._steps_since_request = 0
         self._position: tuple[int, int] | None = None
         self._to_recycle: deque[Recycle] = deque(maxlen=RECYCLE_REQUESTS)
@@ -92,8 +94,9 @@ class ActorClient:
                 log.info("joined as actor %d of %d at t = %d", message.place, message.actors, message.t)
                 instructions += [SetClock(message.t), *self.outbox.resume(message.sequence, now)]
             case Acknowledged():
-                self.outbox.acknowledged(message.sequence, message.in_flight, now)
+                self.outbox.acknowledge(message.sequence, message.in_flight, now)
                 self._updates = message.updates
+                self._note_refused(message.refused)
                 instructions.append(SetClock(message.t))
             case Recycle():
                 self._to_recycle.append(message)
@@ -111,8 +114,9 @@ class ActorClient:
         if self.membership.welcome is not None:
             self.weights.log_waiting(now)
             instructions += self.outbox.tick(self.membership.actors, now)
-        self.membership.sent, self.membership.sequence = self.outbox.sent, self.outbox.oldest
-        return [*instructions, *self.membership.tick(now)]
+        membership, outbox = self.membership, self.outbox
+        membership.sent, membership.sequence, membership.acknowledged = outbox.sent, outbox.oldest, outbox.acknowledged
+        return [*instructions, *membership.tick(now)]
 
     def stepped(
         self,
@@ -145,6 +149,12 @@ class ActorClient:
             return []
         self._stop_by = now + timeouts.ACTOR_DRAIN
         return [] if self.membership.welcome is None else [*self.outbox.flush(now)]
+
+    def _note_refused(self, refused: int) -> None:
+        """Log that the replay has refused transitions of this actor; a replay that restarts counts from 0."""
+        if refused > self._refused:
+            log.warning("the replay refused %d transitions of this actor: see its log for the reasons", refused)
+        self._refused = refused
 
     @property
     def _wants_weights(self) -> bool:
@@ -197,7 +207,7 @@ class LearnerClient:
         """Handle a request for weights."""
         return [*self.publisher.handle(sender, request)]
 
-    def send(self, message: Priorities | Learning | LearnerState) -> None:
+    def send(self, message: Priorities | Unusable | Learning | LearnerState) -> None:
         """Queue a message that is sent to the replay at the next tick."""
         self._outgoing.append(message)
 

@@ -16,7 +16,9 @@ class HeadStatus(NamedTuple):
     batches: int  # sent to the learner
     planned_actors: int
     is_ending: bool  # whether the members were told to leave
-    waiting: str | None = None  # description of who waits for whom
+    era: int  # random number of this replay process
+    heard: Mapping[str, float]  # by name of each member: seconds since its last message
+    waiting: str | None  # description of who waits for whom
 
 
 class Resources(NamedTuple):

@@ -26,9 +26,10 @@ class Membership:
         self.goodbye: Goodbye | None = None
         self.t = 0  # the replay's clock, from its last message
         self.actors = 1  # in the whole run, planned or joined
-        self.learner = ("", b"")  # endpoint and public key of the learner's weights server; empty without a learner
+        self.learner = ""  # endpoint of the learner's weights server; empty without a learner
         self.sent = 0  # actors: transitions sent so far
         self.sequence = request.sequence  # actors: the first chunk that can still be sent
+        self.acknowledged = request.acknowledged  # actors: transitions in the chunks before it
         self._request = request
         self._lease = lease
         self._last_word = now  # when the last message arrived
@@ -36,9 +37,13 @@ class Membership:
         self._looked_up_at = now
         self._sent_join_at = self._sent_heartbeat_at = -math.inf
 
+    def heard(self, now: float) -> None:
+        """Note that the replay is sending a large message."""
+        self._last_word = self._silent_since = now
+
     def handle(self, message: Message, now: float) -> list[LinkInstruction]:
         """Handle any message from the replay."""
-        self._last_word = self._silent_since = now
+        self.heard(now)
         match message:
             case Welcome():
                 self.welcome = message
@@ -90,7 +95,8 @@ class Membership:
         if self.welcome is None:
             if now - self._sent_join_at >= timeouts.HEARTBEAT:
                 self._sent_join_at = now
-                instructions.append(Send(self._request._replace(sequence=self.sequence)))
+                request = self._request._replace(sequence=self.sequence, acknowledged=self.acknowledged)
+                instructions.append(Send(request))
         elif now - self._sent_heartbeat_at >= timeouts.HEARTBEAT:
             self._sent_heartbeat_at = now
             instructions.append(Send(Heartbeat(self.sent)))
@@ -103,4 +109,4 @@ class Membership:
 
     def _learn_of(self, message: Welcome | Alive) -> None:
         self.t, self.actors = message.t, message.actors
-        self.learner = (message.weights_endpoint, message.weights_key)
+        self.learner = message.weights_endpoint

@@ -54,6 +54,11 @@ class Outbox:
         """Transitions that were sent but not acknowledged."""
         return sum(len(chunk.transitions) for chunk in self._unacknowledged)
 
+    @property
+    def acknowledged(self) -> int:
+        """Transitions that were sent and acknowledged."""
+        return self.sent - self.unacknowledged
+
     def add(self, transitions: Transitions, td_errors: NDArray[np.float64] | None, policy: int) -> None:
         """Add transitions to the next chunk; either all transitions of an actor have TD errors, or none.
 
@@ -103,7 +108,7 @@ class Outbox:
         self.sent += len(chunk.transitions)
         return [Send(chunk)]
 
-    def acknowledged(self, sequence: int, in_flight: int, now: float) -> None:
+    def acknowledge(self, sequence: int, in_flight: int, now: float) -> None:
         """Discard all chunks before `sequence`, which the replay has settled; set a new limit of `in_flight`."""
         self._in_flight = in_flight
         while self._unacknowledged and self._unacknowledged[0].sequence < sequence:

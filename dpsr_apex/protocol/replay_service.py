@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from dpsr_apex import timeouts
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import dump_config
-from dpsr_apex.protocol.flow import Flow, Outgoing, Warner
+from dpsr_apex.protocol.conversions import stored_message, survey_parts
+from dpsr_apex.protocol.events import Counted, Described, EventLog, LearnerSeated
+from dpsr_apex.protocol.flow import Flow, Outgoing
+from dpsr_apex.protocol.learner_states import ensure_plausible, updates_in
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.protocol.sessions import Session, Sessions, shown, titled
 from dpsr_apex.protocol.stats import make_stats
+from dpsr_apex.rate_limit import RateLimit, with_left_out
+from dpsr_apex.replay.layout import Layout
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import (
+    SENDERS,
     Alive,
     Chunk,
     Gone,
@@ -40,10 +48,15 @@ from dpsr_apex.wire.messages import (
     SaveRequest,
     SetActors,
     SetRate,
+    Starts,
+    StartsRequest,
     Stats,
     StatsRequest,
+    StoredRequest,
     Stranger,
+    SurveyRequest,
     Terms,
+    Unusable,
     Welcome,
 )
 from dpsr_apex.wire.statistics import Figure, Note, Traffic
@@ -52,20 +65,21 @@ __all__ = ["Outgoing", "ReplayService"]
 
 log = logging.getLogger(__name__)
 
+MOST_STORED = 200  # stored transitions in one answer to an observer
 MOST_ACTORS = 10_000  # that can be planned; a larger number is probably a typing error
+REFUSAL_NOTES = 20  # a minute, because any client can be refused as often as it likes
+DATA_NOTES = 20  # a minute, about bad data
+MOST_EVICTED = 10_000  # transitions at a time, because the process takes too much memory
+LEAST_EVICTED = 2**16  # bytes; a transition of Atari takes less, even uncompressed
+MOST_AHEAD = 10**9  # updates that a learner in free running may have made without the replay's knowledge
+MOST_REPEATED = 2  # updates that a learner may have made for each one that is due, in a run with a rate
+MEMBER_NOTES = 500  # a minute: many actors may join at once, but a client could also join and leave all the time
+
+RECORDED: Final = (Chunk, Priorities, Recycled, Unusable, Learning, SetRate)
+"""Messages that change the replay. While the journal cannot be written, they are treated as lost."""
 
 Replies = Sequence[Message]
 """To the sender of a message."""
-
-SENDERS: Final[dict[type, str]] = {
-    Chunk: "actor",
-    Recycled: "actor",
-    SampleRequest: "learner",
-    Priorities: "learner",
-    Learning: "learner",
-    LearnerState: "learner",
-}
-"""The only role from which such a message makes sense."""
 
 
 class ReplayService:
@@ -83,15 +97,23 @@ class ReplayService:
         self.learning: Learning | None = None  # the newest
         self.learner_state = LearnerState("", b"")  # the newest; empty if there is none
         self.states_received = 0
+        self.state_t = 0  # clock at which that state arrived
+        self._state_arrived: float | None = None  # None: it is from a checkpoint
         self.awaiting_state = False  # whether a running learner still has to answer a request for its state
         self._asked_at: float | None = None  # when the state was last requested, set at the next tick
-        self._trained_by: int | None = None  # incarnation of the learner that has made all updates so far
+        self.trained_by: int | None = None  # incarnation of the learner that has made all updates so far
         self.notes: deque[Note] = deque(maxlen=100)  # events that a user should see
+        self.starts = b""  # the file of moments at which some episodes begin; set from outside
+        self._survey_at = -math.inf  # earliest time of the next survey
         self.row: dict[str, Figure] = {}  # the newest row of metrics, for the stats; set from outside
         self._goodbye: Goodbye | None = None
+        self._counted: dict[str, int] = {}  # traffic that was recorded last
         self._noted = 0
         self._reports: list[Learning] = []
-        self._refused, self._malformed = Warner("refused a message"), Warner("cannot read a message")
+        self._now = 0.0  # when the last event happened
+        self._dropped: set[str] = set()  # names of members
+        self._refusal_notes, self._member_notes = RateLimit(REFUSAL_NOTES), RateLimit(MEMBER_NOTES)
+        self._data_notes = RateLimit(DATA_NOTES)
 
     @property
     def t(self) -> int:
@@ -109,6 +131,11 @@ class ReplayService:
         return self.flow.rate
 
     @property
+    def events(self) -> EventLog:
+        """The events that have changed the state since they were last written to the journal."""
+        return self.flow.events
+
+    @property
     def traffic(self) -> Traffic:
         """Counters of everything handled so far."""
         return self.flow.traffic
@@ -124,30 +151,89 @@ class ReplayService:
         return self._goodbye is not None
 
     @property
+    def held(self) -> str:
+        """The reason why nothing may change; empty if it may."""
+        return self.flow.held
+
+    def hold(self, reason: str) -> None:
+        """Change nothing until `release`: what was changed so far could not be recorded."""
+        self.flow.held = reason
+        self.note(reason)
+
+    def release(self) -> None:
+        """Continue after `hold`."""
+        self.flow.held = ""
+        self.note("The journal can be written again; the run continues.")
+
+    @property
     def everybody_left(self) -> bool:
         """Whether there are no members."""
         return len(self.sessions) == 0
 
-    def handle(self, sender: bytes, message: Message, now: float, host: str = "") -> list[Outgoing]:
-        """Handle one message and return the messages to send; `host` is the sender's, if it is another machine."""
+    def handle(self, sender: bytes, message: Message, now: float, role: str, host: str = "") -> list[Outgoing]:
+        """Handle one message and return the messages to send.
+
+        `role` is that of the sender's key; `host` is the sender's address, if it is on another machine.
+        """
         member = self._hear(sender, now)
-        replies = self._answer_anyone(sender, message, now, host)
+        if role not in SENDERS.get(type(message), ()):
+            reason = f"{type(message).__name__} is not accepted with the {role}'s key"
+            replies: Replies | None = self._refuse(member.name if member else "a client", reason)
+        elif self.held and isinstance(message, RECORDED):
+            replies = [Refused(self.held)] if isinstance(message, SetRate) else []  # the others will be repeated
+        else:
+            replies = self._answer_anyone(sender, message, now, role, host)
         if replies is None:
-            replies = self._answer_member(member, message)
-        return [Outgoing(sender, reply) for reply in replies] + self.flow.advance(now)
+            replies = self._answer_member(member if member and member.role == role else None, message)
+        return [Outgoing(sender, reply) for reply in replies] + self._advance(now)
 
     def tick(self, now: float) -> list[Outgoing]:
         """Do everything that is due at time `now`; must be called about five times a second."""
+        self._now = now
         for session in self.sessions.silent(now):
             self.traffic.expired_leases += 1
-            self._end(session, f"was silent for {now - session.heard:.1f} s: its lease has expired")
-        return self._ask_again(now) + self.flow.advance(now)
+            self._end(session, f"was silent for {now - session.heard:.1f} s: its lease has expired", has_died=True)
+        counts = self.traffic.others()
+        if counts != self._counted and not self.held:
+            self._counted = counts
+            self.events.add(Counted(counts))
+        return self._ask_again(now) + self._advance(now)
+
+    def _advance(self, now: float) -> list[Outgoing]:
+        outgoing = self.flow.advance(now)
+        for text in self.flow.drain_reports():
+            self._note_at_most(self._data_notes, text)
+        return outgoing
+
+    def heard(self, sender: bytes, now: float) -> None:
+        """Renew the lease of a member that is sending a large message."""
+        self._hear(sender, now)
+
+    def drop(self, sender: bytes, reason: str) -> None:
+        """End the session of a member that takes too much; what it has sent and was not stored is as if not sent.
+
+        It may join again. The user is told once about each.
+        """
+        if member := self.sessions.at(sender):
+            self.flow.inbox.return_queued(member.key)
+            self._end(member, "was dropped")
+            if member.name not in self._dropped and len(self._dropped) < MOST_ACTORS:
+                self._dropped.add(member.name)
+                self.note(f"{member.title} was dropped: {reason}")
+
+    def shrink(self, size: int, reason: str) -> None:
+        """Quarantine the largest transitions, of `size` bytes together, because this process takes too much memory.
+
+        Those of a usual size stay: they are not what somebody sends to fill the memory.
+        """
+        if not self.held:
+            self.flow.evict(self.replay.largest(size, LEAST_EVICTED)[:MOST_EVICTED].tolist(), reason)
 
     def malformed(self, sender: bytes, reason: str, now: float) -> list[Outgoing]:
         """Count bytes that cannot be decoded; only a member gets an answer."""
         member = self._hear(sender, now)
         self.traffic.malformed += 1
-        self._malformed.warn(member.name if member else sender.hex(), reason)
+        log.warning("cannot read a message: %s: %s", member.name if member else sender.hex(), reason)
         return [Outgoing(sender, Refused(reason))] if member else []
 
     def wrong_protocol(self, sender: bytes, reason: str, now: float) -> list[Outgoing]:
@@ -182,50 +268,88 @@ class ReplayService:
     def goodbye(self, finished: bool, reason: str) -> list[Outgoing]:
         """Tell all members to leave. From now on nothing is inserted or sampled, and nobody can join."""
         self._goodbye = Goodbye(finished, reason)
-        refused = self.flow.close()
+        refused = self.flow.close(finished)
         return refused + [Outgoing(session.address, self._goodbye) for session in self.sessions]
 
     def save(self) -> State:
-        """Return everything except the learner's state and the members, who will rejoin.
-
-        Open recycling rounds are ended first with their results so far, because the replay cannot be saved with open
-        rounds. To continue undisturbed, a service is saved in a forked copy of its process. The clock of the copy stays
-        that of the process: a checkpoint of a later t would be mixed with rows that were logged before that t, and
-        could be taken for the last one.
-        """
-        self.flow.expire_open_rounds(ticks=False)
+        """Return everything except the learner's state and the members, who will rejoin."""
         facts, arrays = self.replay.save()
-        settled = {"received": self.traffic.inserted + self.traffic.refused}  # queued chunks will be sent again
         return State(
             {
                 "replay": facts,
                 "rate": self.rate.save().facts,
                 "streams": self.flow.inbox.save(),
+                "state_t": self.state_t,
                 "environment": self.sessions.environment,
-                "traffic": self.traffic.counts() | settled,
+                "layout": [*self.sessions.layout],
+                "trained_by": self.trained_by,
+                "strikes": self.flow.quarantine.save(),
+                "traffic": self.traffic.at_rest(),
             },
             arrays,
         )
+
+    def feed(self, update: Callable[[bytes], object]) -> None:
+        """Pass everything that a recovery restores exactly to `update`, for a digest."""
+        self.replay.feed(update)
+        streams, counts = self.flow.inbox.settled_streams(), [self.traffic.inserted, self.traffic.refused]
+        described = self.sessions.environment, self.sessions.layout
+        strikes = self.flow.quarantine.save()
+        facts = [self.rate.save().facts, streams, counts, described, self.trained_by, strikes]
+        update(json.dumps(facts).encode())
 
     def load(self, state: State) -> None:
         """Restore a state returned by `save`; this service must be new."""
         facts = state.facts
         self.replay.load(facts["replay"], state.arrays)
         self.rate.load(State(facts["rate"], {}))
+        self.flow.quarantine.load(facts["strikes"])
         self.flow.inbox.load(facts["streams"])
-        self.sessions.environment = facts["environment"]
-        self.traffic.load(facts["traffic"])
+        self.state_t = facts.get("state_t", 0)
+        self.sessions.environment, self.sessions.layout = facts["environment"], Layout(*facts["layout"])
+        self.trained_by = facts.get("trained_by")  # checkpoints of earlier versions lack it
+        traffic = self.traffic
+        traffic.load(facts["traffic"])
+        traffic.lost = traffic.sent - traffic.inserted - traffic.refused  # until the members return
+
+    def take_over(self, former: ReplayService) -> None:
+        """Continue as a service with other settings, which is at rest and is not used any more; this one must be new.
+
+        In contrast to a checkpoint, that one also has what is not part of `save`.
+        """
+        self.load(former.save())
+        self.learner_state = former.learner_state
+        self.learning, self._reports = former.learning, former._reports
+        self.flow.take_over(former.flow)
 
     def stats(self, now: float) -> Stats:
         """Return the statistics of the run."""
         members = self.sessions, self.learning, self._actors
         return make_stats(self.config, self.flow, *members, list(self.notes), self.row, now)
 
+    def describe_state(self, now: float) -> str:
+        """Describe the newest state of the learner, and how old it is."""
+        if not self.learner_state.arrays:
+            return "no state of the learner, which has not sent any yet"
+        age = "" if self._state_arrived is None else f", which is {now - self._state_arrived:.0f} s old"
+        return f"the learner's state of t = {self.state_t:,}{age}"
+
     def note(self, text: str) -> None:
         """Report an event that a user should see."""
         log.info(text)
         self._noted += 1
         self.notes.append(Note(self._noted, text))
+
+    def _note_at_most(self, limit: RateLimit, text: str) -> None:
+        """Report an event that a client can cause, unless there were too many of its kind."""
+        left_out = limit.admit(self._now)
+        if left_out is not None:
+            self.note(with_left_out(text, left_out))
+
+    def take_report(self, report: Learning) -> None:
+        """Keep a report of the learner until it is drained."""
+        self.learning = report
+        self._reports.append(report)
 
     def drain_episodes(self) -> list[tuple[float, int]]:
         """Return the score and the length in steps of each episode that ended since the last call."""
@@ -236,17 +360,23 @@ class ReplayService:
         reports, self._reports = self._reports, []
         return reports
 
-    def _answer_anyone(self, sender: bytes, message: Message, now: float, host: str) -> Replies | None:
+    def _answer_anyone(self, sender: bytes, message: Message, now: float, role: str, host: str) -> Replies | None:
         """Return the replies to a message that need not come from a member; None for other messages."""
         match message:
             case Hello():
                 return [Terms(self.run_id, dump_config(self.config))]
             case Join():
-                return self._join(sender, message, now, host)
+                return self._join(sender, message, now, role, host)
             case Gone():
                 return self._gone(message)
             case StatsRequest():
                 return [self.stats(now)]
+            case StartsRequest():
+                return [Starts(self.starts)]
+            case SurveyRequest():
+                return self._survey(now)
+            case StoredRequest():
+                return self._stored(message)
             case SetRate():
                 return self._set_rate(message, now)
             case SetActors():
@@ -264,12 +394,10 @@ class ReplayService:
 
     def _serve(self, member: Session, message: Message) -> Replies:
         """Return the replies to a member; raise ValueError, without changing anything, if its message is invalid."""
-        if SENDERS.get(type(message), member.role) != member.role:
-            raise ValueError(f"unexpected {type(message).__name__} from the {member.role} {member.name}")
         match message:
             case Heartbeat():
                 self.flow.report_sent(member, message.sent)
-                return [self._goodbye or Alive(self.t, self._actors, *self._weights)]
+                return [self._goodbye or Alive(self.t, self._actors, self._weights_endpoint)]
             case Leave():
                 self.flow.report_sent(member, message.sent)
                 self._end(member, "left")
@@ -282,42 +410,53 @@ class ReplayService:
                 self.flow.take_priorities(message)
             case Recycled():
                 self.flow.take_recycled(member, message)
+            case Unusable():
+                self.flow.take_unusable(message)
             case Learning():
-                self.learning = message
-                self._reports.append(message)
+                self.take_report(message)
+                self.events.add(message)
             case LearnerState():
+                ensure_plausible(message, self.learner_state, self._most_updates)
                 self.learner_state, self.awaiting_state = message, False
                 self.states_received += 1
+                self.state_t, self._state_arrived = self.t, self._now
             case _:
                 raise ValueError(f"{type(message).__name__} is not for the replay")
         return []
 
-    def _join(self, sender: bytes, join: Join, now: float, host: str) -> Replies:
+    def _join(self, sender: bytes, join: Join, now: float, role: str, host: str) -> Replies:
         key = join.name, join.incarnation
         if self._goodbye:
             return self._refuse_late(join, self._goodbye.reason, host)
-        if refusal := self.sessions.refusal(join, now):
+        if refusal := self.sessions.refusal(join, role, now):
             return self._refuse_join(join, refusal, host)
+        if self.sessions.is_undecided(join, now):
+            return []  # the Join is repeated, and answered when the member was heard again or counts as silent
         predecessor = self.sessions.at(sender)
         if predecessor and predecessor.key != key:
             self._end(predecessor, f"is {join.name} now")
         namesake = self.sessions.named(join.name)
         if namesake and self.sessions.is_replaced_by(join, namesake, now):
-            self._end(namesake, "is replaced by its restarted process")
+            self._end(namesake, "is replaced by its restarted process", has_died=True)
         known = self.sessions.of(key)
-        if known and known.address != sender:
+        is_repeated = known is not None and known.address == sender  # its answer was slower than the next attempt
+        if known and not is_repeated:
             self.flow.actor_reconnected(known)
+        environment = self.sessions.environment
         session = self.sessions.enter(join, sender, now, host)
+        if self.sessions.environment != environment:
+            self.events.add(Described(self.sessions.environment, self.sessions.layout))
         self.traffic.joins += 1
-        self.note(f"{session.title} joined{' again' if known else ''}")
-        if session.role == "learner" and join.incarnation != self._trained_by:
-            self._trained_by = join.incarnation
-            self.rate.batches = self._updates_kept
-        return self._welcome(session, join.sequence)
+        if not is_repeated:
+            self._note_at_most(self._member_notes, f"{session.title} joined{' again' if known else ''}")
+        if session.role == "learner" and join.incarnation != self.trained_by:
+            self.trained_by, self.rate.batches = join.incarnation, self.updates_kept
+            self.events.add(LearnerSeated(join.incarnation, self.updates_kept))
+        return self._welcome(session, join)
 
     def _refuse_join(self, join: Join, reason: str, host: str) -> Replies:
         self.traffic.refused_joins += 1
-        self.note(f"{titled(shown(join.name), host)} was refused: {reason}")
+        self._note_at_most(self._refusal_notes, f"{titled(shown(join.name), host)} was refused: {reason}")
         return [Refused(reason)]
 
     def _refuse_late(self, join: Join, reason: str, host: str) -> Replies:
@@ -326,10 +465,11 @@ class ReplayService:
             self._end(member, "left")
         return self._refuse_join(join, f"the run has ended: {reason}", host)
 
-    def _welcome(self, session: Session, sequence: int) -> Replies:
-        stream = self.flow.actor_joined(session, sequence) if session.role == "actor" else None
+    def _welcome(self, session: Session, join: Join) -> Replies:
+        is_actor = session.role == "actor"
+        stream = self.flow.actor_joined(session, join.sequence, join.acknowledged) if is_actor else None
         expected = stream.accepted if stream else 0
-        welcome = Welcome(self.flow.era, self.t, session.index, self._actors, expected, *self._weights)
+        welcome = Welcome(self.flow.era, self.t, session.index, self._actors, expected, self._weights_endpoint)
         if stream:
             return [welcome, self.flow.acknowledgement(stream)]
         if session.role != "learner":
@@ -347,26 +487,48 @@ class ReplayService:
         return max([self._planned_actors, *(actor.index + 1 for actor in self.sessions.actors)])
 
     @property
-    def _updates_kept(self) -> int:
+    def updates_kept(self) -> int:
         """Return the updates in the state that a new learner starts from: those lost in a crash are due again."""
-        return int(json.loads(self.learner_state.facts)["updates"]) if self.learner_state.facts else 0
+        return updates_in(self.learner_state)
+
+    @property
+    def _most_updates(self) -> int:
+        """Return how many updates the learner can have made at most.
+
+        It may have made more than this process has sent batches, or than will ever be due: a replay that went back, as
+        it does without a journal, sends batches again for updates that the learner has made.
+        """
+        due = self.rate.batches_due(self.config.run.total_steps)
+        return max(self.rate.batches, MOST_AHEAD if math.isinf(due) else MOST_REPEATED * math.ceil(due))
 
     def _gone(self, message: Gone) -> Replies:
         if session := self.sessions.named(message.name):
-            self._end(session, "has died")
+            self._end(session, "is gone", has_died=True)
         return []
 
-    def _end(self, session: Session, what: str) -> None:
+    def _end(self, session: Session, what: str, has_died: bool = False) -> None:
         self.sessions.end(session)
-        self.flow.member_ended(session)
+        self.flow.member_ended(session, has_died)
         self.awaiting_state &= session.role != "learner"
-        self.note(f"{session.title} {what}")
+        self._note_at_most(self._member_notes, f"{session.title} {what}")
+
+    def _survey(self, now: float) -> Replies:
+        if now < self._survey_at:
+            return [Refused(f"one survey in {timeouts.SURVEY_GAP:g} s, because it delays the run")]
+        self._survey_at = now + timeouts.SURVEY_GAP
+        return survey_parts(self.replay, self.flow.era)
+
+    def _stored(self, message: StoredRequest) -> Replies:
+        if message.identities.size > MOST_STORED:
+            return self._refuse("a user", f"at most {MOST_STORED} transitions (got {message.identities.size})")
+        return [stored_message(self.replay, message.identities, self.flow.era)]
 
     def _set_rate(self, message: SetRate, now: float) -> Replies:
         steps = message.steps_per_update
         if steps < 0:
             return self._refuse("a user", f"steps_per_update must be >= 0, where 0 is free running (got {steps})")
         self.rate.change(self.t, steps)
+        self.events.add(message)
         self.note(f"{steps} transitions per update from t = {self.t:,} on{'' if steps else ' (0: free running)'}")
         return [self.stats(now)]
 
@@ -381,18 +543,18 @@ class ReplayService:
 
     def _refuse(self, name: str, reason: str) -> Replies:
         self.traffic.refused_messages += 1
-        self._refused.warn(name, reason)
+        log.warning("refused a message: %s: %s", name, reason)
         return [Refused(reason)]
 
     def _hear(self, sender: bytes, now: float) -> Session | None:
         """Renew the lease of the member at this address, and return it; None if there is none."""
+        self._now = now
         member = self.sessions.at(sender)
         if member:
             member.heard = now
         return member
 
     @property
-    def _weights(self) -> tuple[str, bytes]:
-        """Return the learner's endpoint for weights and its public key; empty without a learner."""
-        learner = self.sessions.learner
-        return (learner.weights_endpoint, learner.weights_key) if learner else ("", b"")
+    def _weights_endpoint(self) -> str:
+        """Return the learner's endpoint for weights; empty without a learner."""
+        return self.sessions.learner.weights_endpoint if self.sessions.learner else ""

@@ -8,9 +8,9 @@ from itertools import count
 
 from dpsr_apex import timeouts
 from dpsr_apex.protocol.inbox import Key
-from dpsr_apex.wire.messages import Join
+from dpsr_apex.replay.layout import UNKNOWN
+from dpsr_apex.wire.messages import ACTOR, EVALUATOR, LEARNER, Join
 
-ROLES = ("actor", "learner", "evaluator")
 LONGEST_NAME = 100  # characters
 REMEMBERED = 10_000  # names of actors that have ended
 
@@ -27,7 +27,6 @@ class Session:
     heard: float  # when its last message arrived
     host: str = ""  # of the machine that it joined from; empty for the replay's own
     weights_endpoint: str = ""
-    weights_key: bytes = b""
 
     @property
     def key(self) -> Key:
@@ -46,7 +45,8 @@ class Sessions:
     def __init__(self, run_id: str, emulator: str, lease: float, planned: int) -> None:
         self.learner: Session | None = None
         self.planned = planned  # actors
-        self.environment = ""  # of actors and learner: the description given by the first one to join
+        # Of actors and learner: the description given by the first one to join, and the layout of its transitions.
+        self.environment, self.layout = "", UNKNOWN
         self._run_id = run_id
         self._emulator = emulator
         self._lease = lease
@@ -89,14 +89,16 @@ class Sessions:
         times = [session.heard for session in self if session.role == role]
         return max([*times, self._ended[role]] if role in self._ended else times, default=None)
 
-    def refusal(self, join: Join, now: float) -> str:
-        """Return why this process cannot join, and what to do about it; empty if it can."""
+    def refusal(self, join: Join, role: str, now: float) -> str:
+        """Return why a process with the key of this role cannot join, and what to do about it; empty if it can."""
         if join.run_id != self._run_id:
             return f"this is the run {self._run_id}, not {shown(join.run_id)}: check the address that was given"
-        if join.name == "" or shown(join.name) != join.name:
-            return f"the name {shown(join.name)!r} must have 1 to {LONGEST_NAME} printable characters"
-        if join.role not in ROLES:
-            return f"the role {shown(join.role)!r} must be one of {', '.join(ROLES)}"
+        if join.name.strip() != join.name or join.name == "" or shown(join.name) != join.name:
+            return f"the name {shown(join.name)!r} must have 1 to {LONGEST_NAME} printable characters, no space around"
+        if join.role != role:
+            return f"{join.name} has the {role}'s key and cannot join as {shown(join.role)!r}: check its --key"
+        if _reserved_for(join.name) not in ("", role):
+            return f"the name {join.name} is reserved for the {_reserved_for(join.name)}: choose another --name"
         if join.emulator != self._emulator:
             return (
                 f"{join.name} has ale-py {shown(join.emulator)} and this run has {self._emulator}, "
@@ -107,7 +109,17 @@ class Sessions:
                 f"the environment of {join.name} ({shown(join.environment)}) differs from that of this run "
                 f"({self.environment}): install the same versions and the same games"
             )
-        return self._conflict(join, now)
+        return "" if self.is_undecided(join, now) else self._conflict(join, now)
+
+    def is_undecided(self, join: Join, now: float) -> bool:
+        """Whether the member of the same name may have died: it has missed a heartbeat, and is not silent yet.
+
+        Refused at once, a process that was restarted would end again, and be given up after a few times.
+        """
+        namesake = self._by_name.get(join.name)
+        if namesake is None or namesake.role != join.role or namesake.incarnation == join.incarnation:
+            return False
+        return timeouts.HEARTBEAT < now - namesake.heard <= timeouts.MEMBER_SILENCE
 
     def enter(self, join: Join, address: bytes, now: float, host: str) -> Session:
         """Admit a process that is not rejected; a member that rejoins continues at its new address."""
@@ -117,9 +129,9 @@ class Sessions:
         self._by_address.pop(session.address, None)
         self._by_name[session.name] = self._by_address[address] = session
         session.address, session.heard, session.host = address, now, host
-        session.weights_endpoint, session.weights_key = join.weights_endpoint, join.weights_key
+        session.weights_endpoint = join.weights_endpoint
         if _plays(join):
-            self.environment = join.environment
+            self.environment, self.layout = join.environment, join.layout
         if session.role == "learner":
             self.learner = session
         return session
@@ -150,7 +162,8 @@ class Sessions:
         return [session for session in self if now - session.heard > self._lease]
 
     def _is_foreign(self, join: Join) -> bool:
-        return _plays(join) and bool(self.environment) and join.environment != self.environment
+        own = self.environment, self.layout
+        return _plays(join) and bool(self.environment) and (join.environment, join.layout) != own
 
     def _conflict(self, join: Join, now: float) -> str:
         """Return which existing member prevents this process from joining; empty if none does."""
@@ -191,6 +204,16 @@ def _number(name: str) -> int | None:
     """Return N of `actor-N`; None for other names."""
     number = name.removeprefix("actor-")
     return int(number) if number.isdecimal() and len(number) < 10 and number != name else None
+
+
+def _reserved_for(name: str) -> str:
+    """Return the role of the processes that supervisors give this name; empty for other names.
+
+    Otherwise a process with the key of another role could keep them out of the run by taking their names.
+    """
+    if name in (LEARNER, EVALUATOR):
+        return name
+    return ACTOR if _number(name) is not None else ""
 
 
 def titled(name: str, host: str) -> str:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dpsr_apex import timeouts
 from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
 
 
 class Answer(NamedTuple):
-    """Whether the state has arrived, and the messages to send if not."""
+    """Whether to proceed with the newest state, whether that is a new one, and the messages to send if not."""
 
-    has_come: bool
+    may_proceed: bool
     outgoing: list[Outgoing]
+    is_new: bool = False
 
 
 class StateRequests:
@@ -22,19 +24,33 @@ class StateRequests:
 
     def __init__(self, service: ReplayService) -> None:
         self._service = service
-        self._used = 0  # states saved in a checkpoint
+        self._due: tuple[float, int] | None = None  # since when a checkpoint is due, and states received before
         self._before_last: int | None = None  # states received before the last one of the run was requested
 
-    def for_checkpoint(self) -> Answer:
-        """Return whether there is a state that is not in a checkpoint yet, which counts as used from now on.
+    def for_checkpoint(self, now: float) -> Answer:
+        """Return whether to write the checkpoint that is due: a new state has arrived, or was awaited for long enough.
 
-        Without a learner no state arrives, and the checkpoint must wait.
+        A learner that is missing or frozen must not keep the replay from saving what it has acknowledged.
         """
         service = self._service
-        if service.states_received > self._used:
-            self._used = service.states_received
-            return Answer(True, [])
+        if self._due is None:
+            self._due = now, service.states_received
+        since, before = self._due
+        is_new = service.states_received > before
+        if is_new or now - since >= timeouts.CHECKPOINT_STATE:
+            self._due = None
+            return Answer(True, [], is_new)
         return Answer(False, service.request_save())
+
+    def for_crash(self) -> list[Outgoing]:
+        """Return the request for the state that is due because the learner has made many updates since the last one.
+
+        So a crash repeats `run.learner_state_period` updates at most, and those made while the state was on its way.
+        """
+        service = self._service
+        period = service.config.run.learner_state_period
+        is_due = period > 0 and service.rate.batches - service.updates_kept >= period
+        return service.request_save() if is_due else []
 
     def for_end(self) -> Answer:
         """Return whether the learner has sent its state after the last update of a finished run.
@@ -43,11 +59,11 @@ class StateRequests:
         again.
         """
         service = self._service
-        if not service.finished:
+        if not service.finished or service.held:
             self._before_last = None
             return Answer(False, [])
         if self._before_last is not None and service.states_received > self._before_last:
-            return Answer(True, [])
+            return Answer(True, [], is_new=True)
         if service.awaiting_state:
             return Answer(False, [])
         self._before_last = service.states_received if service.sessions.learner else None

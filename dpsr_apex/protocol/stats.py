@@ -15,6 +15,7 @@ from dpsr_apex.wire.statistics import (
     ActorsMissing,
     ActorStats,
     Figure,
+    JournalBlocked,
     LearnerMissing,
     Note,
     RateStats,
@@ -54,6 +55,7 @@ def make_stats(
         planned_actors=config.system.actors or 1,
         actors=_actors(config, flow, sessions, actors, now),
         learner=_learner(sessions, learning, now),
+        heard={session.name: now - session.heard for session in sessions},
         waiting=who_waits(flow, sessions, now),
         notes=notes,
         row=row,
@@ -64,6 +66,8 @@ def who_waits(flow: Flow, sessions: Sessions, now: float) -> list[Wait]:
     """Return who waits for what; [] if nobody does, or the run is over."""
     if flow.closed or flow.finished:
         return []
+    if flow.held:
+        return [*_missing(flow, sessions, now), JournalBlocked(flow.held)]
     return [*_missing(flow, sessions, now), *_shortage(flow)]
 
 

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from dpsr_apex import timeouts
+from dpsr_apex.protocol.frozen import FrozenWatch
 from dpsr_apex.protocol.instructions import HeadStatus, Instruction, Report, Resources, Tell, Terminate
 from dpsr_apex.protocol.placement import Placement
 from dpsr_apex.protocol.restarts import Exit, RestartPolicy
@@ -39,7 +40,9 @@ class Failure(NamedTuple):
 
 def head_status(stats: Stats, waiting: str) -> HeadStatus:
     """Return the part of the head's statistics that the supervision uses; `waiting` describes who waits for whom."""
-    return HeadStatus(stats.t, stats.rate.batches, stats.planned_actors, stats.ending, waiting or None)
+    return HeadStatus(
+        stats.t, stats.rate.batches, stats.planned_actors, stats.ending, stats.era, stats.heard, waiting or None
+    )
 
 
 class ProgressWatch:
@@ -64,8 +67,11 @@ class ProgressWatch:
 class Supervision:
     """Supervises one run, from the start of its replay until no process is running."""
 
-    def __init__(self, actors: int, logs: PurePath, now: float) -> None:
-        """Plan a run with this number of actors, whose processes write `logs`/NAME.log."""
+    def __init__(self, actors: int, logs: PurePath, lease: float, now: float) -> None:
+        """Plan a run with this number of actors, whose processes write `logs`/NAME.log.
+
+        A member that is silent for longer than the lease, in seconds, and does not return is restarted.
+        """
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
         self._logs = logs
@@ -73,9 +79,12 @@ class Supervision:
         self._processes: dict[str, SupervisedProcess] = {}  # in the order in which they are started
         self._head: HeadStatus | None = None
         self._heard_at = now  # when the head last answered
+        self._lease = lease
+        self._frozen = FrozenWatch(lease, now)
         self._progress = ProgressWatch(now)
         self._placement = Placement()
         self._reported_evaluation = False
+        self._is_trained = False
         self._add("replay", "replay", now)
 
     # Events.
@@ -93,6 +102,8 @@ class Supervision:
             instructions += self._placement.check(self._processes.values(), now)
         if self.phase in (Phase.STARTING, Phase.RUNNING):
             instructions += self._check_progress(now)
+        if self.phase is Phase.RUNNING and not self._is_ending:
+            instructions += self._restart_frozen_head(now)
         return instructions
 
     def head_found(self, now: float) -> list[Instruction]:
@@ -115,16 +126,21 @@ class Supervision:
     def exited(self, name: str, exit: Exit, now: float) -> list[Instruction]:
         """Handle the exit of a process: restart it, give it up, or note that it has left."""
         process = self._processes[name]
-        was_preempted = process.is_preempted
+        was_preempted, was_frozen = process.is_preempted, process.is_frozen
         process.exited()
+        self._frozen.ended(name)
         if process.is_leaving:
             return self._left(process, exit, now)
         if was_preempted:
             return []
+        if was_frozen:  # it does not count as a crash: otherwise a busy machine could end a run
+            process.restarts.restart(now)
+            return [Tell(Gone(name))] if process.role != "replay" else []
         if exit.code == 0 and self.phase is not Phase.STARTING:
             return self._ended_in_order(process, now)
         if self.phase is Phase.STARTING and not exit.is_lost:
-            return self._fail(Failure(name, exit.reason, f"The replay did not start:\n{exit.output}"), now)
+            why = f"The replay did not start:\n{exit.output}" if exit.output else f"The replay {exit.cause}"
+            return self._fail(Failure(name, exit.reason, why), now)
         return self._crashed(process, exit, now)
 
     def status(self, head: HeadStatus, now: float) -> list[Instruction]:
@@ -139,7 +155,16 @@ class Supervision:
                 if process.ended_at is not None and now > process.ended_at + timeouts.STOP_ANSWER:
                     process.ended_at = None
                     process.restarts.restart(now)
-        return []
+        self._frozen.head_answered(head.era, head.heard, now)
+        return [] if self._is_ending else [*self._restart_frozen_members(now)]
+
+    def trained(self, now: float) -> list[Instruction]:
+        """Note that training is done, although the replay has not exited: its callbacks await the last evaluation."""
+        if self.phase is not Phase.RUNNING or self._is_trained:
+            return []
+        self._is_trained = True
+        self._processes["evaluator"].restarts.reset(now)
+        return self._report_evaluation()
 
     def resources(self, found: Resources, now: float) -> list[Instruction]:
         """Handle the answer to `FindResources`."""
@@ -156,14 +181,8 @@ class Supervision:
             return self.stop(now)
         evaluator = self._processes["evaluator"]
         if evaluator.restarts.given_up or evaluator.ended_at is not None:
-            cause = "the last evaluation failed"
-            return self._fail(
-                Failure("evaluator", cause, f"The last evaluation failed; see {self._log(evaluator)}"), now
-            )
-        if self._reported_evaluation:
-            return []
-        self._reported_evaluation = True
-        return [Report("Training is done; the last evaluation is running")]
+            return self._fail_evaluation(evaluator, now)
+        return self._report_evaluation()
 
     def stop(self, now: float) -> list[Instruction]:
         """Stop all processes: the replay saves and tells the members to leave; those that do not leave are killed."""
@@ -195,6 +214,11 @@ class Supervision:
         return self._logs / f"{process.name}.log"
 
     @property
+    def _is_ending(self) -> bool:
+        """Whether the members were told to leave, or training is done: then silence is to be expected."""
+        return self.phase is not Phase.RUNNING or self._is_trained or (self._head is not None and self._head.is_ending)
+
+    @property
     def _actors(self) -> list[SupervisedProcess]:
         """Return the actors that are part of the plan."""
         return [process for process in self._processes.values() if process.role == "actor" and not process.is_leaving]
@@ -220,7 +244,15 @@ class Supervision:
                 self._add_actor(index, now)
         return instructions
 
+    def _report_evaluation(self) -> list[Instruction]:
+        if self._reported_evaluation:
+            return []
+        self._reported_evaluation = True
+        return [Report("Training is done; the last evaluation is running")]
+
     def _check_progress(self, now: float) -> Iterator[Instruction]:
+        if self._is_trained:
+            return
         head = self._head
         stalled = self._progress.stalled((head.t, head.batches) if head else (0, 0), now)
         if stalled is None:
@@ -235,6 +267,24 @@ class Supervision:
             why = f"The replay has not answered for {silent:.0f} s."
         yield Report(f"No progress for {stalled:.0f} s at t = {head.t if head else 0:,}. {why}")
 
+    def _restart_frozen_members(self, now: float) -> Iterator[Instruction]:
+        for process in self._processes.values():
+            silence = self._frozen.frozen_for(process.name, process.started_at, now)
+            if silence is not None and process.may_be_frozen:
+                yield Report(
+                    f"{process.name} is running, but has sent nothing for {silence:.0f} s "
+                    f"(system.lease = {self._lease:g}); restarting it"
+                )
+                self._frozen.restarted(process.name, process.started_at)
+                yield from process.end(now + timeouts.FROZEN_GRACE)
+
+    def _restart_frozen_head(self, now: float) -> Iterator[Instruction]:
+        replay = self._processes["replay"]
+        silence = now - max(self._heard_at, replay.started_at)
+        if silence > timeouts.HEAD_FROZEN and replay.is_placed and replay.may_be_frozen:
+            yield Report(f"The replay is running, but has not answered for {silence:.0f} s; restarting it")
+            yield from replay.end(now + timeouts.FROZEN_GRACE)
+
     def _ended_in_order(self, process: SupervisedProcess, now: float) -> list[Instruction]:
         process.ended_at = now
         if process.role == "replay":
@@ -248,7 +298,7 @@ class Supervision:
         restarts = process.restarts
         restarts.exited(exit, now)
         text = f"{process.name} {exit.cause}"
-        if exit.output and restarts.crashes == 1:
+        if restarts.crashes == 1 and process.is_new_output(exit):
             text += f"; its last output ({self._log(process)}):\n{exit.output}"
         instructions: list[Instruction] = [] if process.role == "replay" else [Tell(Gone(process.name))]
         if not restarts.given_up:
@@ -262,9 +312,16 @@ class Supervision:
             what = f"The {process.role} failed {process.restarts.failures} times in a row"
         elif process.role == "actor" and all(actor.restarts.given_up for actor in self._actors):
             what = "Every actor failed too often"
+        elif process.role == "evaluator" and self._is_trained:
+            return self._fail_evaluation(process, now)
         else:
             return []
-        return self._fail(Failure(process.name, exit.reason, f"{what}; see {self._log(process)}"), now)
+        last = f"the last time, {process.name} {exit.reason}"
+        return self._fail(Failure(process.name, exit.reason, f"{what}; {last}. See {self._log(process)}"), now)
+
+    def _fail_evaluation(self, evaluator: SupervisedProcess, now: float) -> list[Instruction]:
+        message = f"The last evaluation failed; see {self._log(evaluator)}"
+        return self._fail(Failure("evaluator", "the last evaluation failed", message), now)
 
     def _fail(self, failure: Failure, now: float) -> list[Instruction]:
         self.failure = failure

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dpsr_apex import timeouts
 from dpsr_apex.config import Config
 
+FEWEST = 4  # transitions per actor: two chunks of two; with single transitions, messages cost more than they save
+
 
 class Throttle:
     """Lowers the number of transitions in flight while chunks have to wait for the learner."""
@@ -34,4 +36,4 @@ class Throttle:
             return self._system.in_flight
         updates = self._system.in_flight_behind if self.is_active else self._system.in_flight_ahead
         share = updates * steps_per_update // max(actors, 1)
-        return min(max(share, self._environments), self._system.in_flight)
+        return min(max(share, FEWEST, self._environments), self._system.in_flight)

@@ -34,7 +34,7 @@ class WeightsSubscription:
         self.t: int | None = None  # clock of the newest weights; None before the first
         self.updates = 0  # that they have had
         self.answers = 0  # so far, including those without newer weights
-        self._learner = ("", b"")  # endpoint and public key
+        self._learner = ""  # its endpoint; empty without a learner
         self._is_reachable = False
         self._is_wanted = False
         self._requested_at: float | None = None  # None: no request is open
@@ -43,8 +43,8 @@ class WeightsSubscription:
         self._began = now
         self._next_message = now + timeouts.WEIGHTS_MESSAGE
 
-    def follow(self, learner: tuple[str, bytes]) -> list[WeightsInstruction]:
-        """Switch to the learner with this endpoint and public key, if it has changed."""
+    def follow(self, learner: str) -> list[WeightsInstruction]:
+        """Switch to the learner at this endpoint, if it has changed; empty without a learner."""
         if learner == self._learner:
             return []
         self._learner = learner
@@ -64,7 +64,7 @@ class WeightsSubscription:
         """Send a wanted request; repeat a request whose answer is overdue."""
         instructions: list[WeightsInstruction] = []
         if self._requested_at is not None and now - self._requested_at > self._patience:
-            log.warning("no answer from the learner at %s for %.3g s; asking again", self._learner[0], self._patience)
+            log.warning("no answer from the learner at %s for %.3g s; asking again", self._learner, self._patience)
             self._patience *= 2
             instructions += self._connect()
         if self._is_wanted and self._is_reachable and self._requested_at is None:
@@ -97,8 +97,7 @@ class WeightsSubscription:
     def log_waiting(self, now: float) -> None:
         """Log what a client without weights is waiting for, at increasing intervals."""
         if self.t is None and now >= self._next_message:
-            endpoint = self._learner[0]
-            source = f"the weights of the learner at {endpoint}" if endpoint else "a learner to join the run"
+            source = f"the weights of the learner at {self._learner}" if self._learner else "a learner to join the run"
             waited = now - self._began
             log.info("waiting for %s for %.0f s", source, waited)
             self._next_message = now + waited
@@ -106,8 +105,8 @@ class WeightsSubscription:
     def _connect(self) -> list[WeightsInstruction]:
         self._is_wanted |= self._requested_at is not None
         self._requested_at = None
-        self._is_reachable = self._learner[0] != ""
-        return [ConnectToLearner(*self._learner)]
+        self._is_reachable = self._learner != ""
+        return [ConnectToLearner(self._learner)]
 
 
 class WeightsPublisher:

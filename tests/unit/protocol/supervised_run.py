@@ -6,7 +6,7 @@ fails the test, whatever the test is about.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -27,6 +27,7 @@ from dpsr_apex.protocol.restarts import Exit
 from dpsr_apex.protocol.supervision import Failure, Phase, Supervision
 
 LOGS = PurePath("logs")
+LEASE = 30.0
 CRASH = Exit(1, "ended with exit code 1", 1.0, output="    ValueError: 1")
 IN_ORDER = Exit(0, "ended with exit code 0", 1.0)
 LOSS = Exit(-9, "was lost", 1.0, is_lost=True)
@@ -55,7 +56,7 @@ class SupervisedRun:
     def __init__(self, actors: int = 2) -> None:
         self.now = 1_000.0
         self.planned = actors
-        self.supervision = Supervision(actors, LOGS, self.now)
+        self.supervision = Supervision(actors, LOGS, LEASE, self.now)
         self.processes: dict[str, PaperProcess] = {}  # that run
         self.kept: set[str] = set()  # names for which resources are in use, or kept
         self.log: list[tuple[float, Instruction]] = []  # with the time of each
@@ -103,11 +104,18 @@ class SupervisedRun:
         self.supervision.placed(name, is_placed)
 
     def answer(
-        self, *, t: int = 0, planned: int | None = None, ending: bool = False, waiting: str | None = None
+        self,
+        *,
+        t: int = 0,
+        planned: int | None = None,
+        ending: bool = False,
+        waiting: str | None = None,
+        era: int = 0,
+        heard: Mapping[str, float] | None = None,
     ) -> list[Instruction]:
         """Let the head answer."""
         self.planned = self.planned if planned is None else planned
-        head = HeadStatus(t, 0, self.planned, ending, waiting)
+        head = HeadStatus(t, 0, self.planned, ending, era, heard or {}, waiting)
         return self.execute(self.supervision.status(head, self.now))
 
     def stop(self) -> list[Instruction]:

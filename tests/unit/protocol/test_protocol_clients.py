@@ -47,7 +47,7 @@ from dpsr_apex.wire.messages import (
 from tests.unit.protocol.watched_service import EMPTY, answer, join, transitions
 
 SYSTEM = SystemConfig(chunk=5, in_flight=10, weights_period=3, weights_age=10, prefetch=4, lease=10.0)
-WELCOME = Welcome(era=7, t=30, place=1, actors=4, sequence=0, weights_endpoint="tcp://l:1", weights_key=b"key")
+WELCOME = Welcome(era=7, t=30, place=1, actors=4, sequence=0, weights_endpoint="tcp://l:1")
 NEWEST = Weights(5, 3, 25, 20, b"online", b"target")
 REQUEST = Send(SampleRequest())
 STATE = LearnerState('{"updates": 3}', b"arrays")
@@ -69,7 +69,7 @@ def joined_actor(now: float = 0.0) -> ActorClient:
 
 def acting(now: float = 0.0) -> ActorClient:
     client = joined_actor(now)
-    connect, request = ConnectToLearner("tcp://l:1", b"key"), RequestWeights(WeightsRequest(-1, -1))
+    connect, request = ConnectToLearner("tcp://l:1"), RequestWeights(WeightsRequest(-1, -1))
     assert client.tick(now) == [connect, request, Send(Heartbeat(0))]
     before = client.may_step
     assert client.weights.handle(NEWEST) == [LoadWeights(NEWEST)]
@@ -94,17 +94,17 @@ def fill(client: ActorClient, now: float = 0.0) -> list[Message]:
 def test_an_actor_steps_until_its_window_is_full_and_then_waits_for_an_acknowledgement() -> None:
     client = acting()
     assert [chunk.sequence for chunk in fill(client) if isinstance(chunk, Chunk)] == [0, 1]
-    assert client.handle(Acknowledged(1, 35, 20, 10), 0.1) == [SetClock(35)]
+    assert client.handle(Acknowledged(1, 35, 20, 10, 0), 0.1) == [SetClock(35)]
     assert client.may_step
 
 
 def test_heartbeats_and_joins_tell_what_was_sent_and_what_can_still_be_sent() -> None:
     client = acting()
     fill(client)
-    client.handle(Acknowledged(1, 35, 20, 10), 0.5)
+    client.handle(Acknowledged(1, 35, 20, 10, 0), 0.5)
     assert client.tick(1.0) == [Send(Heartbeat(10))]
     client.handle(Stranger(), 1.5)
-    assert sent([*client.tick(1.5)]) == [join(sequence=1)]
+    assert sent([*client.tick(1.5)]) == [join(sequence=1, acknowledged=5)]
     assert not client.may_step
 
 
@@ -151,7 +151,7 @@ def test_weights_are_requested_when_they_are_old_by_the_updates_of_the_learner_e
     client = acting()
     old = 20 + 4 * SYSTEM.weights_age  # WELCOME tells of 4 actors
     for updates, is_requested in ((old - 1, False), (old, True), (old + 50, False)):
-        client.handle(Acknowledged(0, 30, updates, 10), 0.0)
+        client.handle(Acknowledged(0, 30, updates, 10, 0), 0.0)
         requests = [given for given in client.tick(0.0) if isinstance(given, RequestWeights)]
         assert bool(requests) == is_requested, "one request at a time"
     newer = NEWEST._replace(version=6, updates=old + 49)
@@ -162,8 +162,8 @@ def test_weights_are_requested_when_they_are_old_by_the_updates_of_the_learner_e
 
 def test_a_changed_number_of_actors_changes_the_position_once() -> None:
     client = joined_actor()
-    assert client.handle(Alive(31, 6, "", b""), 0.1) == [SetPosition(1, 6)]
-    assert client.handle(Alive(32, 6, "", b""), 0.2) == []
+    assert client.handle(Alive(31, 6, ""), 0.1) == [SetPosition(1, 6)]
+    assert client.handle(Alive(32, 6, ""), 0.2) == []
     assert client.handle(WELCOME._replace(place=0, actors=6), 0.3) == [SetClock(30), SetPosition(0, 6)]
 
 
@@ -199,7 +199,7 @@ def test_an_actor_that_is_told_to_stop_waits_for_the_acknowledgement_of_all_that
     assert not client.may_step
     assert client.next_to_recycle() is None
     assert not client.is_over(1.0 + timeouts.ACTOR_DRAIN - 0.1)
-    client.handle(Acknowledged(1, 32, 20, 10), 1.2)
+    client.handle(Acknowledged(1, 32, 20, 10, 0), 1.2)
     assert client.is_over(1.2)
 
 
@@ -266,7 +266,7 @@ def test_a_state_that_was_lost_on_its_way_comes_with_another_welcome() -> None:
     client = joined_learner()
     messages = []
     for now in np.arange(0.0, 8.0, 0.5).tolist():
-        client.handle(Alive(30, 1, "", b""), now)
+        client.handle(Alive(30, 1, ""), now)
         messages += [(now, type(message)) for message in sent([*client.tick(0, now)])]
     assert (5.5, Join) in messages
     assert SampleRequest not in {kind for _, kind in messages}
@@ -331,8 +331,8 @@ def test_an_evaluator_follows_the_clock_and_requests_weights_when_it_wants_them(
     client = EvaluatorClient(join("evaluator", "evaluator"), SYSTEM, 0.0)
     assert [type(message) for message in sent([*client.tick(0.0)])] == [Join]
     assert client.handle(WELCOME, 0.0) == []
-    assert client.tick(0.0) == [Send(Heartbeat(0)), ConnectToLearner("tcp://l:1", b"key")]
-    client.handle(Alive(55, 4, "tcp://l:1", b"key"), 0.5)
+    assert client.tick(0.0) == [Send(Heartbeat(0)), ConnectToLearner("tcp://l:1")]
+    client.handle(Alive(55, 4, "tcp://l:1"), 0.5)
     assert client.membership.t == 55
     client.weights.want()
     assert client.tick(0.5) == [RequestWeights(WeightsRequest(-1, -1))]

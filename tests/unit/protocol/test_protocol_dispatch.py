@@ -194,3 +194,28 @@ def test_no_candidate_is_given_to_more_than_two_actors_and_none_is_forgotten(mov
     assert max(given_out.values(), default=0) <= 2
     assert set(given_out) | answered == set(range(6))
     assert 6 - len(answered) <= traffic.candidates_failed + traffic.candidates_given_up <= 6
+
+
+def test_candidates_of_an_expired_round_are_held_until_they_are_answered_or_their_actor_ends() -> None:
+    registry, traffic = dispatch()
+    registry.open(request(0, 6), 0.0)
+    registry.assign(["a", "b"])
+    assert registry.over(100.0) == [0]
+    assert registry.outstanding() == Counter()
+    registry.answered(0, [0])
+    assert registry.failed(0, [2, 1], "a") == [1]
+    assert registry.failed(0, [1], "a") == []
+    registry.withdraw([3])
+    assert (registry.release("a"), registry.release("b")) == ([5], [4, 2])
+    assert (registry.release("a"), registry.release("b")) == ([], [])
+    assert (traffic.candidates_failed, traffic.candidates_reissued, traffic.candidates_given_up) == (0, 0, 0)
+
+
+def test_the_memory_of_expired_rounds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsr_apex.protocol.dispatch.MOST_OVERDUE", 5)
+    registry, _ = dispatch()
+    for number in range(4):
+        registry.open(request(number, 4 * number + 4), 0.0)
+        registry.assign(["a"])
+        registry.over(100.0)
+    assert len(registry.release("a")) == 5

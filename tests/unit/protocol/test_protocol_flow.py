@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsr_apex.protocol import inbox
+from dpsr_apex.protocol.events import Late, Struck
+from dpsr_apex.protocol.quarantine import LONGEST_REASON
 from dpsr_apex.protocol.replay_service import Outgoing
+from dpsr_apex.record.journal.encoding import encode_events
 from dpsr_apex.wire.messages import (
     Acknowledged,
     Batch,
@@ -21,7 +23,6 @@ from dpsr_apex.wire.messages import (
     Leave,
     Priorities,
     Recycle,
-    Recycled,
     Refused,
     SampleRequest,
     SetRate,
@@ -30,11 +31,13 @@ from dpsr_apex.wire.messages import (
 from tests.unit.protocol.watched_service import (
     BATCH,
     CONFIG,
+    DEEP,
     EMPTY,
     ERA,
     acknowledged,
     answer,
     balanced,
+    chained,
     chunk,
     enter,
     filled,
@@ -60,6 +63,26 @@ def test_chunks_are_taken_in_order_and_each_once() -> None:
     assert reply(replay.handle(b"actor-0", chunk(2), 0.0)) == acknowledged(1, 5)
     assert (replay.traffic.gaps, replay.traffic.duplicate_chunks) == (2, 1)
     assert (replay.traffic.received, replay.traffic.inserted) == (5, 5)
+
+
+def test_small_chunks_share_the_frames_that_they_repeat() -> None:
+    def following(sequence: int, owner: int) -> Chunk:
+        frames = [f"frame {owner} {sequence + i}".encode() for i in range(4)]  # copies, as they are received
+        rows = transitions(1, sequence, owner)
+        rows.s_tm1[0], rows.s_t[0] = tuple(frames[:3]), tuple(frames[1:])
+        return chunk(sequence, 1, owner)._replace(transitions=rows)
+
+    replay = service()
+    enter(replay, "actor-0", "actor-1")
+    for sequence in range(4):
+        for owner in range(2):
+            replay.handle(f"actor-{owner}".encode(), following(sequence, owner), 0.0)
+    stored = replay.replay.read(replay.replay.identities)
+    frames = [frame for stack in (*stored.s_tm1, *stored.s_t) for frame in stack]
+    assert len(frames) == 2 * 4 * 6
+    assert len({id(frame) for frame in frames}) == len(set(frames)) == 2 * (4 + 3)
+    replay.handle(b"actor-0", Leave(0), 0.0)
+    assert replay.flow.inbox.stream(("actor-0", 1)).newest == ()
 
 
 def test_chunks_wait_for_the_learner_and_only_what_is_settled_is_acknowledged() -> None:
@@ -96,6 +119,30 @@ def test_the_queue_is_one_for_all_actors_in_the_order_of_arrival() -> None:
     replay.handle(b"x", SetRate(0), 0.0)
     settled = inserted(replay)[20::5]
     assert settled == [(owner, 5 * number) for owner, number in order]
+
+
+def test_what_a_dropped_actor_has_queued_is_as_if_not_sent_and_may_be_sent_again() -> None:
+    replay = service()
+    enter(replay, "actor-0", "actor-1")
+    for number in range(6):
+        replay.handle(b"actor-0", chunk(number), 0.0)
+    replay.handle(b"actor-1", chunk(0, owner=1), 0.0)
+    assert (replay.t, replay.flow.inbox.queued_transitions) == (20, 15)
+    replay.drop(b"actor-0", "it takes too much")
+    replay.drop(b"a stranger", "it takes too much")
+    assert [actor.name for actor in replay.sessions.actors] == ["actor-1"]
+    assert replay.flow.inbox.queued_transitions == 5
+    assert balanced(replay)
+    for _ in range(3):
+        enter(replay, "actor-0")
+        replay.drop(b"actor-0", "it takes too much again")
+    assert [note.text for note in replay.notes if "too much" in note.text] == ["actor-0 was dropped: it takes too much"]
+    enter(replay, "actor-0")
+    replay.handle(b"x", SetRate(0), 0.0)
+    for number in range(4, 6):
+        replay.handle(b"actor-0", chunk(number), 0.0)
+    assert inserted(replay)[20:] == [(1, n) for n in range(5)] + [(0, n) for n in range(20, 30)]
+    assert replay.traffic.lost == 0
 
 
 def test_more_than_the_window_of_one_actor_is_dropped() -> None:
@@ -206,7 +253,6 @@ def test_td_errors_are_cut_with_their_transitions() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        chunk(0, td_errors=np.array([1.0, 1.0, -1.0, 1.0, 1.0])),
         chunk(0, td_errors=np.ones(6)),
         chunk(0, scores=[1.0, 2.0])._replace(lengths=np.array([3])),
     ],
@@ -226,6 +272,41 @@ def test_a_chunk_that_the_replay_refuses_is_settled_counted_logged_and_told(
     assert replay.drain_episodes() == []
     assert balanced(replay)
     assert reply(replay.handle(b"actor-0", chunk(1), 0.0)) == acknowledged(2, 5)
+
+
+def test_a_bad_transition_is_refused_without_the_others_of_its_chunk() -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    bad = chunk(0)
+    bad.transitions.r_t[2] = np.nan
+    bad.transitions.n_steps[4] = 9
+    assert reply(replay.handle(b"actor-0", bad, 0.0)) == acknowledged(1, 3)._replace(refused=2)
+    assert inserted(replay) == [(0, 0), (0, 1), (0, 3)]
+    assert (replay.traffic.refused, replay.traffic.bad_rewards, replay.traffic.bad_steps) == (2, 1, 1)
+    assert replay.traffic.refused_messages == 0
+    assert balanced(replay)
+    (note,) = [note.text for note in replay.notes if "refused" in note.text]
+    assert note == "actor-0: 2 of 5 transitions refused: the reward nan (env.reward_limit is 1e+06)"
+    assert reply(replay.handle(b"actor-0", chunk(1), 0.0)) == acknowledged(2, 8)._replace(refused=2)
+
+
+def test_td_errors_stay_with_their_transitions_when_one_is_refused() -> None:
+    replay = service(total_steps=8, steps_per_update=0)
+    enter(replay, "actor-0")
+    replay.handle(b"actor-0", chunk(0, 6, td_errors=np.array([0.0, 1.0, -1.0, 1e51, 4.0, 5.0])), 0.0)
+    assert [number for _, number in inserted(replay)] == [0, 1, 4, 5]
+    np.testing.assert_allclose(replay.replay.priorities, [0.0, 1.0, 4.0, 5.0], atol=1e-5)
+    assert replay.traffic.bad_priorities == 2
+
+
+def test_a_chunk_without_a_good_transition_is_settled_and_stores_nothing() -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    bad = chunk(0)
+    bad.transitions.r_t[:] = np.inf
+    assert reply(replay.handle(b"actor-0", bad, 0.0)) == acknowledged(1, 0)._replace(refused=5)
+    assert reply(replay.handle(b"actor-0", bad, 0.0)) == acknowledged(1, 0)._replace(refused=5)
+    assert (replay.traffic.refused, replay.traffic.duplicate_chunks, replay.t) == (5, 1, 0)
 
 
 def test_games_are_collected_once() -> None:
@@ -345,7 +426,12 @@ def test_answers_to_another_life_of_the_replay_are_counted_and_passed_over() -> 
     before = replay.replay.priorities
     names = replay.replay.identities[:2]
     assert replay.handle(b"learner-0", Priorities(ERA + 1, names, np.array([-1.0, 50.0])), 0.0) == []
-    assert replay.handle(b"actor-0", answer(requests[0], ERA - 1)._replace(failed=requests[0].identities), 0.0) == []
+    assert (
+        replay.handle(
+            b"actor-0", answer(requests[0], ERA - 1)._replace(failed=requests[0].identities, reasons=[""] * 2), 0.0
+        )
+        == []
+    )
     np.testing.assert_array_equal(replay.replay.priorities, before)
     assert replay.traffic.stale_eras == 2
     assert sum(replay.flow.dispatch.outstanding().values()) == 4
@@ -438,6 +524,46 @@ def test_a_late_answer_is_counted_and_passed_over() -> None:
     assert replay.replay.counters.answers_late == 2
 
 
+def test_of_a_late_answer_only_the_counts_are_recorded() -> None:
+    replay, requests = filled()
+    replay.tick(6.0)
+    replay.events.is_kept = True
+    late = answer(requests[0])._replace(failed=np.arange(1_000), reasons=["x" * 10_000] * 1_000)
+    assert replay.handle(b"actor-0", late, 7.0) == []
+    assert replay.events.take() == [Late(2, 2)]
+
+
+def test_failures_that_were_not_assigned_are_not_recorded_and_reasons_are_short() -> None:
+    replay, requests = filled()
+    request = requests[0]
+    replay.events.is_kept = True
+    claimed = [*request.identities.tolist(), *range(10_000, 11_000)]
+    failures = recycled(request, transitions(0))._replace(
+        failed=np.array(claimed), reasons=["x" * 10_000] * len(claimed)
+    )
+    assert replay.handle(b"actor-0", failures, 1.0) == []
+    events = replay.events.take()
+    struck = [event for event in events if isinstance(event, Struck)]
+    assert [event.identities for event in struck] == [[identity] for identity in request.identities.tolist()]
+    assert max(len(event.reason) for event in struck) == LONGEST_REASON
+    assert sum(len(frame) for frame in encode_events(events)) < 5_000
+
+
+def test_a_chunk_without_transitions_is_refused() -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    assert isinstance(reply(replay.handle(b"actor-0", chunk(0, count=0, scores=[1.0]), 0.0)), Refused)
+    assert replay.handle(b"actor-0", chunk(0), 0.0)
+    assert (replay.t, replay.drain_episodes()) == (5, [])
+
+
+def test_no_more_episodes_end_in_a_chunk_than_it_has_transitions() -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    replay.handle(b"actor-0", chunk(0, scores=range(1_000)), 0.0)
+    assert [score for score, _ in replay.drain_episodes()] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
 @pytest.mark.parametrize("fault", ["stranger", "td_error"])
 def test_a_wrong_answer_is_refused_and_changes_nothing(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     replay, requests = filled()
@@ -447,7 +573,9 @@ def test_a_wrong_answer_is_refused_and_changes_nothing(fault: str, caplog: pytes
         if fault == "stranger"
         else good._replace(td_errors=-good.td_errors)
     )
-    assert isinstance(reply(replay.handle(b"actor-0", bad._replace(failed=good.identities), 1.0)), Refused)
+    assert isinstance(
+        reply(replay.handle(b"actor-0", bad._replace(failed=good.identities, reasons=[""] * 2), 1.0)), Refused
+    )
     assert "actor-0" in caplog.text
     assert replay.traffic.refused_messages == 1
     assert replay.flow.dispatch.outstanding()["actor-0"] == 2
@@ -456,16 +584,20 @@ def test_a_wrong_answer_is_refused_and_changes_nothing(fault: str, caplog: pytes
     assert replay.replay.counters.rounds_closed == 1
 
 
+def test_a_result_with_a_bad_transition_is_dropped_without_the_others() -> None:
+    replay, requests = filled()
+    bad = answer(requests[0])
+    bad.transitions.r_t[1] = np.nan
+    assert replay.handle(b"actor-0", bad, 1.0) == []
+    replay.handle(b"actor-1", answer(requests[1]), 1.0)
+    replay.tick(1.0)
+    counters = replay.replay.counters
+    assert (counters.candidates_applied, counters.candidates_lost, counters.rounds_expired) == (3, 1, 1)
+    assert (replay.traffic.candidates_failed, replay.traffic.bad_rewards) == (1, 1)
+    assert "actor-0: 1 result of recycling refused: bad data" in [note.text for note in replay.notes]
+
+
 # Chains of several steps.
-
-DEEP = replace(CONFIG, replay=replace(CONFIG.replay, recycle_steps=3))
-
-
-def chained(request: Recycle, lengths: list[int]) -> Recycled:
-    """Answer the candidates of a request with chains of these lengths."""
-    made = transitions(sum(lengths), first=1_000)
-    answered = recycled(request, transitions(len(lengths)))
-    return answered._replace(lengths=np.array(lengths), transitions=made, td_errors=np.ones(len(made)))
 
 
 def test_later_steps_of_chains_tick_the_clock_and_are_no_insertions_of_actors() -> None:
@@ -476,17 +608,6 @@ def test_later_steps_of_chains_tick_the_clock_and_are_no_insertions_of_actors() 
     assert replay.replay.counters.chain_steps == 10
     assert replay.replay.environment_steps == 40
     assert balanced(replay)
-    assert replay.replay.check_valid() == (True, "")
-
-
-def test_a_saved_copy_has_the_clock_at_which_it_was_taken() -> None:
-    """A checkpoint of a later clock would be mixed with rows of the process, or be taken for the last one."""
-    replay, requests = filled(DEEP)
-    replay.handle(b"actor-0", chained(requests[0], [3, 2]), 1.0)
-    state = replay.save()  # as in the forked copy: the round ends with the results so far
-    assert state.facts["replay"]["t"] == replay.t == 30
-    assert state.facts["replay"]["counters"]["chain_steps_dropped"] == 3
-    assert replay.replay.environment_steps == 35
     assert replay.replay.check_valid() == (True, "")
 
 

@@ -17,8 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dpsr_apex.config import Config
 from dpsr_apex.protocol.replay_service import Outgoing
+from dpsr_apex.replay.transitions import unpacked
 from dpsr_apex.wire.codec import decode, encode
 from dpsr_apex.wire.messages import (
+    ACTOR,
+    LEARNER,
+    OWNER,
     Batch,
     Gone,
     Message,
@@ -55,8 +59,9 @@ SMALL = replace(
 class Wire:
     """A client's socket to the replay: what is on its way in both directions. Weights come at once."""
 
-    def __init__(self, address: bytes) -> None:
+    def __init__(self, address: bytes, role: str) -> None:
         self.address = address
+        self.role = role
         self.up: list[Message] = []
         self.down: list[Message] = []
         self.is_connected = True
@@ -122,7 +127,7 @@ class Interleavings(RuleBasedStateMachine):
     def start(self, name: str) -> None:
         """A new process of that name."""
         self.processes += 1
-        wire = Wire(f"address {self.processes}".encode())
+        wire = Wire(f"address {self.processes}".encode(), LEARNER if name == "learner" else ACTOR)
         host: ActorHost | LearnerHost
         if name == "learner":
             host = LearnerHost(name, self.processes, self.config.system, wire, self.now)
@@ -143,8 +148,8 @@ class Interleavings(RuleBasedStateMachine):
         assert isinstance(host, LearnerHost)
         return host
 
-    def to_replay(self, sender: bytes, message: Message) -> list[Outgoing]:
-        return self.route(self.replay.service.handle(sender, message, self.now))
+    def to_replay(self, sender: bytes, message: Message, role: str = OWNER) -> list[Outgoing]:
+        return self.route(self.replay.service.handle(sender, message, self.now, role))
 
     def route(self, outgoing: list[Outgoing]) -> list[Outgoing]:
         """Put what the replay sends on its way; to an address that is nobody's any more it is lost."""
@@ -179,7 +184,7 @@ class Interleavings(RuleBasedStateMachine):
         place %= len(waiting)
         message = waiting[place] if keep else waiting.pop(place)
         if direction == "up":
-            self.to_replay(wire.address, message)
+            self.to_replay(wire.address, message, wire.role)
         else:
             self.to_client(name, message)
 
@@ -251,11 +256,12 @@ class Interleavings(RuleBasedStateMachine):
         saved = self.replay.save() if to_now else self.saved
         for wire in self.wires.values():
             wire.cut()
-        self.accounts.rolled_back(self.replay, saved)
+        self.accounts.rolled_back(self.replay.settled, saved.settled if saved else [])
         self.eras += 1
         self.replay = ReplayHost(self.config, self.eras, saved)
         self.saved = saved
         self.issued.clear()
+        self.route(self.replay.service.tick(self.now))
 
     @rule(moments=st.integers(2, 12))
     def nothing_goes_wrong_for_a_while(self, moments: int) -> None:
@@ -292,7 +298,8 @@ class Interleavings(RuleBasedStateMachine):
 
     def from_client(self, name: str, message: Message) -> list[Outgoing]:
         """A message of a broken client at this address; what it is refused with is not for the real one."""
-        outgoing = self.replay.service.handle(self.wires[name].address, message, self.now)
+        wire = self.wires[name]
+        outgoing = self.replay.service.handle(wire.address, message, self.now, wire.role)
         self.route([out for out in outgoing if not isinstance(out.message, Refused)])
         return outgoing
 
@@ -314,14 +321,15 @@ class Interleavings(RuleBasedStateMachine):
         made = recycle(task).transitions.rows(0, part.size)
         lengths, rewards = np.ones(part.size, dtype=np.int64), np.zeros(part.size)
         era, number = task.era + era_offset, task.round_number
-        self.from_client(name, Recycled(era, number, part, lengths, rewards, made, td_errors, failed))
+        reasons = ["it is damaged"] * failed.size
+        self.from_client(name, Recycled(era, number, part, lengths, rewards, made, td_errors, failed, reasons))
 
     @precondition(lambda self: self.batches)
     @rule(which=st.integers(0, 100), negative=st.booleans())
     def odd_priorities_come(self, which: int, negative: bool) -> None:
         """Of a batch of any age and era; some are invalid."""
         batch = self.batches[which % len(self.batches)]
-        td_errors = td_errors_of(batch.transitions)
+        td_errors = td_errors_of(unpacked(batch.transitions))
         message = Priorities(batch.era, batch.identities, -1 - td_errors if negative else td_errors)
         is_member = self.replay.service.sessions.at(self.wires["learner"].address) is not None
         is_invalid = negative and batch.era == self.replay.service.flow.era

@@ -29,7 +29,7 @@ class Box:
         self.next += count
 
     def acknowledge(self, sequence: int, now: float) -> None:
-        self.outbox.acknowledged(sequence, IN_FLIGHT, now)
+        self.outbox.acknowledge(sequence, IN_FLIGHT, now)
 
     def fill(self, chunks: int, now: float = 0.0) -> list[Chunk]:
         sent = []
@@ -81,7 +81,7 @@ def test_fewer_transitions_are_sent_after_a_time_that_grows_with_the_number_of_a
 @pytest.mark.parametrize(("in_flight", "size"), [(100, SIZE), (8, 4), (3, 1), (1, 1)])
 def test_a_chunk_is_at_most_half_of_what_may_be_in_flight(in_flight: int, size: int) -> None:
     box = Box()
-    box.outbox.acknowledged(0, in_flight, 0.0)
+    box.outbox.acknowledge(0, in_flight, 0.0)
     sizes = []
     while not box.outbox.is_full:
         box.add(1)
@@ -135,9 +135,9 @@ def test_it_is_full_while_as_many_as_may_be_in_flight_are_not_acknowledged() -> 
 def test_the_replay_changes_how_many_may_be_in_flight() -> None:
     box = Box()
     box.fill(2)
-    box.outbox.acknowledged(1, 5, 0.0)
+    box.outbox.acknowledge(1, 5, 0.0)
     assert box.outbox.is_full
-    box.outbox.acknowledged(1, 6, 0.0)
+    box.outbox.acknowledge(1, 6, 0.0)
     assert not box.outbox.is_full
 
 

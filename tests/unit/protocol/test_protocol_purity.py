@@ -15,7 +15,15 @@ MAY_IMPORT = {
     *("__future__", "collections", "dataclasses", "enum", "itertools", "json", "logging", "math", "typing", "numpy"),
     *("pathlib.PurePath", "pathlib.PurePosixPath"),  # paths that cannot touch a file
     *("dpsr_apex.config", "dpsr_apex.config_files", "dpsr_apex.exploration", "dpsr_apex.state", "dpsr_apex.timeouts"),
-    *("dpsr_apex.protocol", "dpsr_apex.replay", "dpsr_apex.wire.messages", "dpsr_apex.wire.statistics"),
+    *(
+        "dpsr_apex.protocol",
+        "dpsr_apex.checksums",
+        "dpsr_apex.formatting",
+        "dpsr_apex.rate_limit",
+        "dpsr_apex.replay",
+        "dpsr_apex.wire.messages",
+        "dpsr_apex.wire.statistics",
+    ),
 }
 
 

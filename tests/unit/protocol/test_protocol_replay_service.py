@@ -8,13 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpsr_apex import timeouts
 from dpsr_apex.config_files import parse_config
-from dpsr_apex.protocol.replay_service import Outgoing
+from dpsr_apex.processes.weights import pack_weights
+from dpsr_apex.protocol import inbox
+from dpsr_apex.protocol.replay_service import (
+    LEAST_EVICTED,
+    MEMBER_NOTES,
+    MOST_AHEAD,
+    MOST_STORED,
+    REFUSAL_NOTES,
+    Outgoing,
+)
 from dpsr_apex.wire.codec import decode, encode
 from dpsr_apex.wire.messages import (
     Acknowledged,
     Alive,
     Batch,
+    Chunk,
     Gone,
     Goodbye,
     Heartbeat,
@@ -34,7 +45,11 @@ from dpsr_apex.wire.messages import (
     SetRate,
     Stats,
     StatsRequest,
+    Stored,
+    StoredRequest,
     Stranger,
+    SurveyPart,
+    SurveyRequest,
     Terms,
     WeightsRequest,
     Welcome,
@@ -61,6 +76,7 @@ from tests.unit.protocol.watched_service import (
     filled,
     join,
     only,
+    recycled,
     reply,
     restarted,
     service,
@@ -79,9 +95,9 @@ from tests.unit.protocol.watched_service import (
         ("actor-0", Learning(1, 1, 0.0, 0.0, 0.0, 0.0)),
         ("actor-0", LearnerState("mine", b"")),
         ("learner-0", chunk(0)),
-        ("learner-0", Recycled(ERA, 0, EMPTY, EMPTY, np.zeros(0), transitions(0), np.zeros(0), EMPTY)),
+        ("learner-0", Recycled(ERA, 0, EMPTY, EMPTY, np.zeros(0), transitions(0), np.zeros(0), EMPTY, [])),
         ("evaluator-0", chunk(0)),
-        ("actor-0", Alive(0, 1, "", b"")),
+        ("actor-0", Alive(0, 1, "")),
         ("actor-0", Stranger()),
         ("learner-0", WeightsRequest(0, 0)),
     ],
@@ -105,12 +121,25 @@ def test_what_cannot_be_read_is_counted_and_told_to_members_only(caplog: pytest.
     assert "00ff: it has no frames" in caplog.text
 
 
-def test_a_million_wrong_messages_do_not_fill_the_disk(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_joins_are_counted_always_and_noted_a_few_times_a_minute() -> None:
     replay = service()
-    for _ in range(3000):
-        replay.malformed(b"x", "noise", 0.0)
-    assert len(caplog.records) == 10 + 3
-    assert "3000" in caplog.records[-1].getMessage()
+    wrong = join("actor", "odd")._replace(run_id="elsewhere")
+    for number in range(3_000):
+        replay.handle(b"x", wrong, number / 100)
+    assert (replay.traffic.refused_joins, len(replay.notes)) == (3_000, REFUSAL_NOTES)
+    enter(replay, "actor-0")
+    assert replay.notes[-1].text == "actor-0 joined"
+    replay.handle(b"x", wrong, 100.0)
+    assert f"{3_000 - REFUSAL_NOTES:,}" in replay.notes[-1].text
+
+
+def test_a_member_that_joins_and_leaves_all_the_time_is_noted_a_limited_number_of_times() -> None:
+    replay = service()
+    for _ in range(MEMBER_NOTES):
+        enter(replay, "actor-0")
+        replay.handle(b"actor-0", Leave(0), 0.0)
+    assert replay.traffic.joins == MEMBER_NOTES
+    assert replay.notes[-1].number == MEMBER_NOTES
 
 
 @pytest.mark.parametrize("sender", [b"actor-0", b"stranger"])
@@ -123,6 +152,25 @@ def test_another_protocol_is_told_to_everyone(sender: bytes) -> None:
 
 
 # Looking at it and steering it.
+
+
+def test_a_survey_is_given_to_anyone_but_not_too_often() -> None:
+    replay, _ = filled()
+    stored = replay.replay.identities.tolist()
+    (part,) = (outgoing.message for outgoing in replay.handle(b"x", SurveyRequest(), 5.0))
+    assert isinstance(part, SurveyPart)
+    assert part.identities.tolist() == stored
+    assert isinstance(reply(replay.handle(b"y", SurveyRequest(), 5.0 + timeouts.SURVEY_GAP / 2)), Refused)
+    assert isinstance(reply(replay.handle(b"y", SurveyRequest(), 5.0 + timeouts.SURVEY_GAP)), SurveyPart)
+
+
+def test_stored_transitions_are_given_to_anyone_but_not_too_many() -> None:
+    replay, _ = filled()
+    wanted = replay.replay.identities[:3]
+    stored = reply(replay.handle(b"x", StoredRequest(wanted), 5.0))
+    assert isinstance(stored, Stored)
+    assert stored.identities.tolist() == wanted.tolist()
+    assert isinstance(reply(replay.handle(b"x", StoredRequest(np.arange(MOST_STORED + 1)), 5.0)), Refused)
 
 
 def test_statistics_are_the_state_of_the_run() -> None:
@@ -161,7 +209,7 @@ def test_statistics_stay_as_they_were_while_the_run_continues() -> None:
 def test_stats_tell_where_an_actor_is_and_between_which_rungs_it_stands() -> None:
     replay = service(ladder=True, environments=3, actors=2)
     enter(replay, "actor-0")
-    replay.handle(b"actor-1", join("actor-1"), 0.0, "far.example")
+    replay.handle(b"actor-1", join("actor-1"), 0.0, host="far.example")
     near, far = replay.stats(0.0).actors
     assert (near.host, far.host) == ("", "far.example")
     assert (near.epsilon_low, near.epsilon_high) == pytest.approx((0.4 ** (1 + 7 * 2 / 5), 0.4))
@@ -255,7 +303,7 @@ def test_the_number_of_actors_can_be_changed_while_running() -> None:
     assert isinstance(terms, Terms)
     planned = replace(CONFIG, actor=replace(CONFIG.actor, ladder=True), system=replace(CONFIG.system, actors=8))
     assert parse_config(terms.config, "the test") == replay.config == planned
-    assert reply(replay.handle(b"actor-0", Heartbeat(5), 0.0)) == Alive(5, 8, "", b"")
+    assert reply(replay.handle(b"actor-0", Heartbeat(5), 0.0)) == Alive(5, 8, "")
 
 
 def test_who_is_more_than_planned_stays_on_the_ladder_until_it_leaves() -> None:
@@ -263,10 +311,10 @@ def test_who_is_more_than_planned_stays_on_the_ladder_until_it_leaves() -> None:
     enter(replay, "actor-0", "actor-1", "actor-2")
     replay.handle(b"x", SetActors(1), 0.0)
     assert replay.notes[-1][1] == "1 actor is planned from t = 0 on"
-    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 3, "", b"")
+    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 3, "")
     replay.handle(b"actor-1", Leave(0), 0.0)
     replay.handle(b"actor-2", Leave(0), 0.0)
-    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 1, "", b"")
+    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 1, "")
 
 
 @pytest.mark.parametrize("actors", [0, -1, 10_001, 2**62])
@@ -317,7 +365,7 @@ def test_a_state_that_was_asked_for_is_awaited_until_it_comes() -> None:
     assert replay.request_save() == [Outgoing(b"learner-0", SaveRequest())]
     assert replay.request_save() == []
     assert replay.awaiting_state
-    assert replay.handle(b"learner-0", LearnerState("{}", b"1"), 0.0) == []
+    assert replay.handle(b"learner-0", LearnerState('{"updates": 0}', b"1"), 0.0) == []
     assert (replay.awaiting_state, replay.states_received, replay.learner_state.arrays) == (False, 1, b"1")
 
 
@@ -365,7 +413,7 @@ def test_after_the_goodbye_nothing_more_is_taken_and_everybody_leaves() -> None:
     assert {type(message) for _, message in outgoing[:-3]} == {Acknowledged}, "what is queued is refused first"
     assert outgoing[-3:] == [Outgoing(name, goodbye) for name in (b"actor-0", b"actor-1", b"learner-0")]
     assert replay.ending
-    assert not replay.replay.rounds
+    assert not replay.flow.dispatch.has_waiting
     assert only(replay.handle(b"actor-0", chunk(6), 0.0), Acknowledged, "actor-0") == [acknowledged(7, t)]
     assert (replay.t, replay.traffic.refused, replay.flow.inbox.queued_transitions) == (t, queued + 5, 0)
     assert balanced(replay)
@@ -380,6 +428,90 @@ def test_after_the_goodbye_nothing_more_is_taken_and_everybody_leaves() -> None:
     assert not replay.everybody_left
     tick_on(replay, 0.0, 10.1)
     assert replay.everybody_left
+
+
+def test_a_run_that_is_stopped_acknowledges_nothing_that_it_does_not_store() -> None:
+    replay, _ = filled(steps_per_update=2, rate_tolerance=22)
+    replay.handle(b"actor-1", chunk(0, owner=1), 0.0)
+    replay.handle(b"actor-0", Heartbeat(45), 0.0)
+    queued, stored = replay.flow.inbox.queued_transitions, replay.traffic.inserted
+    assert queued > 0
+    assert only(replay.goodbye(False, "the run was stopped"), Acknowledged) == []
+    assert only(replay.handle(b"actor-1", chunk(1, owner=1), 0.0), Acknowledged) == [], "it comes too late"
+    replay.handle(b"actor-0", Leave(50), 0.0)
+    replay.handle(b"actor-1", Leave(10), 0.0)
+    traffic = replay.traffic
+    assert (traffic.sent, traffic.received, traffic.inserted, traffic.refused) == (60, stored, stored, 0)
+    assert traffic.lost == 60 - stored
+    assert restarted(replay).traffic == traffic
+
+
+def test_what_a_process_that_ended_had_sent_is_lost_until_it_returns() -> None:
+    replay = service()
+    enter(replay, "actor-0")
+    replay.handle(b"actor-0", chunk(0), 0.0)
+    replay.handle(b"actor-0", Heartbeat(15), 0.0)
+    tick_on(replay, 0.0, 10.1)
+    assert (replay.traffic.expired_leases, replay.traffic.lost) == (1, 10)
+    (welcome,) = only(replay.handle(b"a", join(sequence=1, acknowledged=5), 11.0), Welcome)
+    assert (welcome.sequence, replay.traffic.lost) == (1, 0)
+    replay.handle(b"a", Gone("actor-0"), 11.0)
+    assert (replay.traffic.sent, replay.traffic.inserted, replay.traffic.lost) == (15, 5, 10)
+
+
+def test_what_was_acknowledged_after_the_last_checkpoint_is_lost_with_the_replay_and_counted() -> None:
+    replay = service(steps_per_update=0)
+    enter(replay, "actor-0")
+    replay.handle(b"actor-0", chunk(0), 0.0)
+    other = restarted(replay)  # chunks 1 and 2 went to the one that crashed, and chunk 3 was not acknowledged
+    (welcome,) = only(other.handle(b"a", join(sequence=3, acknowledged=15), 0.0), Welcome)
+    assert welcome.sequence == 3
+    assert (other.traffic.sent, other.traffic.lost) == (15, 10)
+    other.handle(b"a", chunk(3), 0.0)
+    other.handle(b"a", Leave(20), 0.0)
+    assert (other.traffic.sent, other.traffic.inserted, other.traffic.lost) == (20, 10, 10)
+    assert restarted(other).traffic == other.traffic
+
+
+@pytest.mark.parametrize("count", [2**63 - 1, -(2**63)])
+def test_no_count_of_an_actor_makes_the_statistics_unsendable(count: int) -> None:
+    replay = service()
+    for number in range(9):
+        name = f"actor-{number}"
+        replay.handle(name.encode(), join(name, sequence=3, acknowledged=count), 0.0)
+        replay.handle(name.encode(), Heartbeat(count), 0.0)
+    stats = replay.stats(0.0)
+    assert decode(encode(stats)) == stats
+
+
+def test_no_number_of_processes_makes_the_statistics_unsendable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "MOST_IN_ALL", 3 * inbox.MOST_SENT)
+    replay = service()
+    enter(replay, "actor-0")
+    replay.handle(b"actor-0", chunk(0), 0.0)
+    for number in range(1, 9):
+        replay.handle(b"liar", join(f"actor-{number}", sequence=3, acknowledged=2**63 - 1), 0.0)
+    assert replay.traffic.sent == inbox.MOST_IN_ALL
+    replay.handle(b"actor-0", chunk(1), 0.0)
+    assert (replay.t, replay.traffic.inserted) == (10, 10)
+    replay.handle(b"liar", Leave(2**63 - 1), 0.0)
+    assert replay.traffic.lost + replay.traffic.inserted >= inbox.MOST_IN_ALL
+
+
+def test_the_largest_transitions_are_evicted_and_the_user_is_told() -> None:
+    replay = service()
+    enter(replay, "actor-0", "learner-0")
+    made = transitions(5)
+    large = replace(made, snapshots=[*made.snapshots[:3], bytes(LEAST_EVICTED), bytes(LEAST_EVICTED)])
+    replay.handle(b"actor-0", Chunk(0, large, None, np.zeros(0), np.zeros(0, np.int64), 0.0), 0.0)
+    names = replay.replay.identities
+    replay.shrink(10 * LEAST_EVICTED, "too much memory")
+    assert replay.replay.identities.tolist() == names[:3].tolist()
+    replay.tick(1.0)
+    assert "Quarantined 2 transitions: too much memory" in [note.text for note in replay.notes]
+    replay.hold("the journal cannot be written")
+    replay.shrink(10 * LEAST_EVICTED, "too much memory")
+    assert replay.replay.size == 3, "nothing may change that cannot be recorded"
 
 
 def test_a_batch_that_was_asked_for_before_the_goodbye_is_not_given_after_it() -> None:
@@ -434,15 +566,31 @@ def test_one_that_is_saved_and_loaded_gives_the_same_batches() -> None:
         assert each.handle(b"learner-0", SampleRequest(), 0.0) == []
 
 
-def test_saving_ends_open_rounds_and_keeps_their_transitions() -> None:
-    replay, _ = filled()
-    assert replay.replay.rounds
+def test_a_loaded_replay_continues_with_its_open_rounds() -> None:
+    replay, requests = filled()
+    replay.handle(b"actor-0", recycled(requests[0], transitions(1)), 0.0)
+    assert len(replay.replay.rounds) == 1
     other = restarted(replay)
-    assert not replay.replay.rounds
-    assert not only(replay.handle(b"x", Gone("actor-1"), 0.0), Recycle)
-    assert not replay.flow.dispatch.outstanding()
     assert other.replay.check_valid() == (True, "")
     assert other.replay.counters == replay.replay.counters
+    (again,) = only(other.handle(b"actor-2", join("actor-2"), 5.0), Recycle)
+    unanswered = [name for request in requests for name in request.identities.tolist()][1:]
+    assert sorted(again.identities.tolist()) == sorted(unanswered), "the answered one is not sent out again"
+    other.handle(b"actor-2", answer(again), 5.1)
+    assert not other.replay.rounds
+    assert other.replay.counters.rounds_closed == 1
+    assert other.replay.check_valid() == (True, "")
+
+
+def test_a_round_that_was_open_when_it_was_saved_has_a_deadline_again() -> None:
+    replay, _ = filled()
+    other = restarted(replay)
+    other.tick(1_000.0)
+    other.tick(1_000.0 + CONFIG.system.recycle_deadline - 0.1)
+    assert other.replay.rounds
+    other.tick(1_000.0 + CONFIG.system.recycle_deadline)
+    assert not other.replay.rounds
+    assert other.replay.counters.rounds_expired == 1
 
 
 def test_updates_that_a_dead_learner_took_along_are_owed_again() -> None:
@@ -459,6 +607,27 @@ def test_updates_that_a_dead_learner_took_along_are_owed_again() -> None:
     replay.handle(b"x", Gone("learner-0"), 0.0)
     replay.handle(b"new", join("learner-0", "learner", 2), 0.0)
     assert replay.rate.batches == 2
+
+
+@pytest.mark.parametrize(("steps_per_update", "most"), [(2, 2 * 47), (0, MOST_AHEAD)])
+def test_more_updates_than_are_possible_are_refused(steps_per_update: int, most: int) -> None:
+    replay = service(steps_per_update=steps_per_update)
+    enter(replay, "learner-0")
+    good, bad = (LearnerState(f'{{"updates": {count}}}', b"1") for count in (most, most + 1))
+    assert not only(replay.handle(b"learner-0", good, 0.0), Refused), "they may be made for a replay that went back"
+    (refused,) = only(replay.handle(b"learner-0", bad, 1.0), Refused)
+    assert f"{most + 1:,} updates" in refused.reason
+    assert replay.learner_state == good
+
+
+def test_a_state_with_other_arrays_than_the_one_before_is_refused() -> None:
+    replay = service()
+    enter(replay, "learner-0")
+    arrays = np.ones((3, 2)), np.zeros((3, 2)), np.ones(6)
+    first, same, other = (LearnerState('{"updates": 0}', pack_weights({"a": array})) for array in arrays)
+    for state, is_refused in ((first, False), (same, False), (other, True)):
+        assert bool(only(replay.handle(b"learner-0", state, 0.0), Refused)) is is_refused
+    assert replay.learner_state == same
 
 
 def test_a_state_that_does_not_come_is_asked_for_again() -> None:
@@ -479,6 +648,6 @@ def test_a_state_that_does_not_come_is_asked_for_again() -> None:
 def test_actors_hear_how_many_they_are_when_more_come_than_planned() -> None:
     replay = service(actors=2)
     enter(replay, "actor-0", "actor-1")
-    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 2, "", b"")
+    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 2, "")
     enter(replay, "actor-2")
-    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 3, "", b"")
+    assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 3, "")

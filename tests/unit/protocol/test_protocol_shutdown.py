@@ -141,6 +141,35 @@ def test_the_last_evaluation_can_be_stopped(run: SupervisedRun) -> None:
     assert_over(run)
 
 
+# Training is done, and the replay stays for its callbacks until the last evaluation.
+
+
+def test_a_replay_that_awaits_the_last_evaluation_is_not_reported_as_stalled(run: SupervisedRun) -> None:
+    assert run.execute(run.supervision.trained(run.now)) == [Report("Training is done; the last evaluation is running")]
+    assert run.execute(run.supervision.trained(run.now)) == []
+    for name in MEMBERS:
+        run.exit(name, IN_ORDER)
+    before = len(run.log)
+    run.advance(10 * timeouts.NO_PROGRESS)
+    assert run.log[before:] == []
+    assert run.phase is Phase.RUNNING
+    run.exit("evaluator", IN_ORDER)
+    run.exit("replay", IN_ORDER)
+    run.record(evaluated=True)
+    assert run.supervision.failure is None
+    assert_over(run)
+
+
+def test_a_replay_that_awaits_the_last_evaluation_is_stopped_when_the_evaluator_is_given_up(run: SupervisedRun) -> None:
+    run.execute(run.supervision.trained(run.now))
+    for _ in range(3):
+        run.exit("evaluator", CRASH)
+        run.advance(timeouts.LONGEST_BACKOFF)
+    assert run.supervision.failure is not None
+    assert run.supervision.failure.process == "evaluator"
+    assert run.processes["replay"].is_told
+
+
 # A run is stopped.
 
 

@@ -2,40 +2,88 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from dpsr_apex import timeouts
 from dpsr_apex.protocol.flow import Outgoing
-from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.protocol.state_requests import Answer, StateRequests
 from dpsr_apex.wire.messages import Gone, LearnerState, SampleRequest, SaveRequest
-from tests.unit.protocol.watched_service import chunk, enter, service
+from tests.unit.protocol.watched_service import KeyedService, chunk, enter, restarted, service
 
 ASK = [Outgoing(b"learner-0", SaveRequest())]
-WAIT, HAS_COME = Answer(False, []), Answer(True, [])
+WAIT, HAS_COME = Answer(False, []), Answer(True, [], is_new=True)
+WITH_THE_NEWEST = Answer(True, [])
 
 
-def state(replay: ReplayService, updates: int) -> None:
-    replay.handle(b"learner-0", LearnerState(f'{{"updates": {updates}}}', b"1"), 0.0)
+def state(replay: KeyedService, updates: int, now: float = 0.0) -> None:
+    replay.handle(b"learner-0", LearnerState(f'{{"updates": {updates}}}', b"1"), now)
 
 
-def test_a_checkpoint_waits_for_a_learner_and_its_state_and_uses_each_state_once() -> None:
+def test_a_checkpoint_waits_for_a_state_that_comes_after_it_was_due() -> None:
     replay = service()
     states = StateRequests(replay)
-    assert states.for_checkpoint() == WAIT
     enter(replay, "learner-0")
-    assert states.for_checkpoint() == Answer(False, ASK)
-    assert states.for_checkpoint() == WAIT
     state(replay, 0)
-    assert states.for_checkpoint() == HAS_COME
-    assert states.for_checkpoint() == Answer(False, ASK), "the next one needs a state of its own"
+    assert states.for_checkpoint(0.0) == Answer(False, ASK)
+    assert states.for_checkpoint(1.0) == WAIT
+    state(replay, 1)
+    assert states.for_checkpoint(2.0) == HAS_COME
+    assert states.for_checkpoint(100.0) == Answer(False, ASK), "the next one needs a state of its own"
 
 
-def test_a_state_that_came_for_another_reason_will_do_for_a_checkpoint() -> None:
+def test_a_checkpoint_waits_for_a_missing_learner_only_for_a_while() -> None:
     replay = service()
+    states = StateRequests(replay)
+    assert states.for_checkpoint(100.0) == WAIT
+    enter(replay, "learner-0", now=101.0)
+    assert states.for_checkpoint(102.0) == Answer(False, ASK)
+    assert states.for_checkpoint(100.0 + timeouts.CHECKPOINT_STATE) == WITH_THE_NEWEST
+
+
+def test_a_frozen_learner_delays_every_checkpoint_by_the_same_time() -> None:
+    replay = service()
+    states = StateRequests(replay)
     enter(replay, "learner-0")
+    for since in (0.0, 50.0, 100.0):
+        assert not states.for_checkpoint(since).may_proceed
+        assert not states.for_checkpoint(since + timeouts.CHECKPOINT_STATE - 0.1).may_proceed
+        assert states.for_checkpoint(since + timeouts.CHECKPOINT_STATE) == WITH_THE_NEWEST
+
+
+def test_the_state_is_saved_after_every_period_of_updates() -> None:
+    replay = service(steps_per_update=0)
+    replay.config = replace(replay.config, run=replace(replay.config.run, learner_state_period=5))
+    states = StateRequests(replay)
+    enter(replay, "actor-0", "learner-0")
+    replay.handle(b"actor-0", chunk(0, 10), 0.0)
     state(replay, 0)
-    assert StateRequests(replay).for_checkpoint() == HAS_COME
+    asked = []
+    for number in range(1, 13):
+        replay.handle(b"learner-0", SampleRequest(), 0.0)
+        if states.for_crash() == ASK:
+            asked.append(number)
+            state(replay, number)
+    assert asked == [5, 10]
+    replay.config = replace(replay.config, run=replace(replay.config.run, learner_state_period=0))
+    for _ in range(20):
+        replay.handle(b"learner-0", SampleRequest(), 0.0)
+        assert states.for_crash() == []
 
 
-def finished() -> ReplayService:
+def test_the_age_of_the_newest_state_is_known_after_a_restart_too() -> None:
+    replay = service()
+    assert "has not sent any" in replay.describe_state(0.0)
+    enter(replay, "actor-0", "learner-0")
+    replay.handle(b"actor-0", chunk(0, 3), 5.0)
+    state(replay, 1, now=10.0)
+    replay.handle(b"actor-0", chunk(1, 2), 20.0)
+    assert (replay.t, replay.state_t) == (5, 3)
+    assert "t = 3, which is 20 s old" in replay.describe_state(30.0)
+    successor = restarted(replay)
+    assert successor.state_t == 3
+
+
+def finished() -> KeyedService:
     """A run of 12 steps with its 3 updates, whose learner has sent a state before the last of them."""
     replay = service(total_steps=12)
     enter(replay, "actor-0", "learner-0")

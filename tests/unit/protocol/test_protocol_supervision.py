@@ -107,6 +107,24 @@ def test_the_output_of_the_first_crash_in_a_row_is_shown_and_no_other(run: Super
     assert [CRASH.output in text for text in crashes] == [True, False, True, False]
 
 
+def test_the_same_output_is_not_shown_again_when_the_last_evaluation_is_tried(run: SupervisedRun) -> None:
+    run.exit("evaluator")
+    run.exit("replay", IN_ORDER)
+    for output in (CRASH.output, CRASH.output, "    KeyError: 2"):
+        run.tick(LATER)
+        run.exit("evaluator", CRASH._replace(output=output))
+    shown = [text for text in run.reports if text.startswith("evaluator ended")]
+    assert [CRASH.output in text for text in shown] == [True, False, False, False]
+
+
+def test_another_output_is_shown_when_the_last_evaluation_is_tried(run: SupervisedRun) -> None:
+    run.exit("evaluator")
+    run.exit("replay", IN_ORDER)
+    run.tick(LATER)
+    run.exit("evaluator", CRASH._replace(output="    KeyError: 2"))
+    assert "KeyError: 2" in run.reports[-1]
+
+
 def test_a_replay_that_crashes_is_restarted_and_nothing_is_told_to_it(run: SupervisedRun) -> None:
     run.exit("replay")
     run.tick(timeouts.FIRST_BACKOFF)

@@ -19,8 +19,8 @@ from dpsr_apex.protocol.client_instructions import (
 from dpsr_apex.protocol.weights import UNKNOWN, WeightsPublisher, WeightsSubscription
 from dpsr_apex.wire.messages import Stranger, Weights, WeightsRequest
 
-LEARNER = ("tcp://learner:1", b"key")
-OTHER = ("tcp://other:1", b"other key")
+LEARNER = "tcp://learner:1"
+OTHER = "tcp://learner:2"
 FIRST = RequestWeights(WeightsRequest(UNKNOWN, UNKNOWN))
 
 
@@ -32,7 +32,7 @@ def weights(version: int, target_version: int = 0, t: int = 0) -> Weights:
 
 def following() -> WeightsSubscription:
     subscription = WeightsSubscription(0.0)
-    assert subscription.follow(LEARNER) == [ConnectToLearner(*LEARNER)]
+    assert subscription.follow(LEARNER) == [ConnectToLearner(LEARNER)]
     return subscription
 
 
@@ -48,8 +48,8 @@ def test_nothing_is_requested_before_it_is_wanted_and_a_learner_is_known() -> No
     subscription = WeightsSubscription(0.0)
     subscription.want()
     assert subscription.tick(0.0) == []
-    assert subscription.follow(("", b"")) == [], "that is no learner"
-    assert subscription.follow(LEARNER) == [ConnectToLearner(*LEARNER)]
+    assert subscription.follow("") == [], "that is no learner"
+    assert subscription.follow(LEARNER) == [ConnectToLearner(LEARNER)]
     assert subscription.follow(LEARNER) == []
     assert subscription.tick(0.0) == [FIRST]
     assert following().tick(0.0) == []
@@ -77,7 +77,7 @@ def test_an_overdue_answer_is_requested_again_over_a_new_socket_after_twice_the_
     while len(asked_at) < 4:
         now += 0.5
         if given := subscription.tick(now):
-            assert given == [ConnectToLearner(*LEARNER), FIRST]
+            assert given == [ConnectToLearner(LEARNER), FIRST]
             asked_at.append(now)
     pauses = [later - earlier for earlier, later in pairwise(asked_at)]
     assert pauses == [timeouts.WEIGHTS_ANSWER * 2**n + 0.5 for n in range(3)]
@@ -105,7 +105,7 @@ def test_another_learner_is_followed_and_asked_what_the_former_one_was(is_open: 
     subscription.tick(0.0)
     if not is_open:
         answer(subscription, weights(8, 4))
-    assert subscription.follow(OTHER) == [ConnectToLearner(*OTHER)]
+    assert subscription.follow(OTHER) == [ConnectToLearner(OTHER)]
     assert subscription.tick(1.0) == ([FIRST] if is_open else [])
 
 
@@ -113,7 +113,7 @@ def test_a_learner_that_is_gone_is_not_asked_and_its_request_goes_to_the_next_on
     subscription = following()
     subscription.want()
     subscription.tick(0.0)
-    assert subscription.follow(("", b"")) == [ConnectToLearner("", b"")]
+    assert subscription.follow("") == [ConnectToLearner("")]
     assert subscription.tick(1000.0) == []
     subscription.follow(OTHER)
     assert subscription.tick(1000.0) == [FIRST]
@@ -158,8 +158,8 @@ def test_what_is_waited_for_is_logged_with_longer_and_longer_pauses(caplog: pyte
         if now == 30:
             subscription.follow(LEARNER)
     assert logged == [10, 20, 40, 80]
-    assert LEARNER[0] not in caplog.records[1].getMessage()
-    assert LEARNER[0] in caplog.records[2].getMessage()
+    assert LEARNER not in caplog.records[1].getMessage()
+    assert LEARNER in caplog.records[2].getMessage()
     subscription.loaded(weights(1))
     subscription.log_waiting(1000.0)
     assert len(caplog.records) == 4

@@ -16,6 +16,8 @@ from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions, from_lists
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import (
+    OWNER,
+    SENDERS,
     Acknowledged,
     Chunk,
     Join,
@@ -44,6 +46,9 @@ CONFIG = Config(
     ),
 )
 
+DEEP = replace(CONFIG, replay=replace(CONFIG.replay, recycle_steps=3))
+"""As above, with chains of up to three steps."""
+
 Kind = TypeVar("Kind")
 
 
@@ -61,16 +66,30 @@ class WatchedReplay(Replay):
         return rounds
 
 
-def service(config: Config = CONFIG, **changes: Any) -> ReplayService:
+class KeyedService(ReplayService):
+    """A service whose senders have a key that permits what they send, unless a test gives them another."""
+
+    def handle(self, sender: bytes, message: Message, now: float, role: str = "", host: str = "") -> list[Outgoing]:
+        return super().handle(sender, message, now, role or self._role_of(sender, message), host)
+
+    def _role_of(self, sender: bytes, message: Message) -> str:
+        """That of the member at this address, except for what only the owner sends, and for a Join."""
+        roles, member = SENDERS.get(type(message), frozenset({"actor"})), self.sessions.at(sender)
+        if isinstance(message, Join):
+            return message.role if message.role in roles else "actor"
+        return member.role if member and OWNER not in roles else min(roles)
+
+
+def service(config: Config = CONFIG, **changes: Any) -> KeyedService:
     """With `changes` of settings, by name in any section but `replay`."""
     for section in ("actor", "learner", "run", "system"):
         part = getattr(config, section)
         own = {name: value for name, value in changes.items() if hasattr(part, name)}
         config = replace(config, **{section: replace(part, **own)})
-    return ReplayService(config, WatchedReplay(config), "run-1", "0.12.1", ERA)
+    return KeyedService(config, WatchedReplay(config), "run-1", "0.12.1", ERA)
 
 
-def inserted(replay: ReplayService) -> list[tuple[int, int]]:
+def inserted(replay: KeyedService) -> list[tuple[int, int]]:
     """Owner and number of every transition that was inserted, in order."""
     assert isinstance(replay.replay, WatchedReplay)
     return replay.replay.inserted
@@ -97,15 +116,15 @@ def chunk(sequence: int, count: int = 5, owner: int = 0, scores: Iterable[float]
 
 
 def acknowledged(sequence: int, t: int, updates: int = 0) -> Acknowledged:
-    return Acknowledged(sequence, t, updates, CONFIG.system.in_flight)
+    return Acknowledged(sequence, t, updates, CONFIG.system.in_flight, refused=0)
 
 
 def join(name: str = "actor-0", role: str = "actor", incarnation: int = 1, **changes: Any) -> Join:
     endpoint = f"tcp://{name}" if role == "learner" else ""
-    return Join("run-1", role, name, incarnation, "0.12.1", "digest", 0, endpoint, b"")._replace(**changes)
+    return Join("run-1", role, name, incarnation, "0.12.1", "digest", 0, 0, endpoint)._replace(**changes)
 
 
-def enter(replay: ReplayService, *names: str, now: float = 0.0) -> None:
+def enter(replay: KeyedService, *names: str, now: float = 0.0) -> None:
     """Each name joins from the address of the same letters; its role is what comes before the dash."""
     for name in names:
         outgoing = replay.handle(name.encode(), join(name, name.split("-")[0]), now)
@@ -134,20 +153,29 @@ def recycled(request: Recycle, made: Transitions, failed: Any = EMPTY) -> Recycl
     count = len(made)
     lengths, rewards = np.ones(count, dtype=np.int64), np.zeros(count)
     identities = request.identities[:count]
-    return Recycled(request.era, request.round_number, identities, lengths, rewards, made, np.ones(count), failed)
+    reasons = ["it is damaged"] * len(failed)
+    own = request.era, request.round_number, identities, lengths, rewards
+    return Recycled(*own, made, np.ones(count), failed, reasons)
 
 
-def tick_on(replay: ReplayService, start: float, stop: float) -> list[Outgoing]:
+def chained(request: Recycle, lengths: list[int]) -> Recycled:
+    """Answer the candidates of a request with chains of these lengths."""
+    made = transitions(sum(lengths), first=1_000)
+    answered = recycled(request, transitions(len(lengths)))
+    return answered._replace(lengths=np.array(lengths), transitions=made, td_errors=np.ones(len(made)))
+
+
+def tick_on(replay: KeyedService, start: float, stop: float) -> list[Outgoing]:
     """Ticks as often as a process gives them."""
     return [sent for now in np.arange(start, stop, 0.2).tolist() for sent in replay.tick(now)] + replay.tick(stop)
 
 
-def balanced(replay: ReplayService) -> bool:
+def balanced(replay: KeyedService) -> bool:
     traffic = replay.traffic
     return traffic.received == traffic.inserted + traffic.refused + replay.flow.inbox.queued_transitions
 
 
-def filled(config: Config = CONFIG, **changes: Any) -> tuple[ReplayService, list[Recycle]]:
+def filled(config: Config = CONFIG, **changes: Any) -> tuple[KeyedService, list[Recycle]]:
     """One with actor-0 and actor-1, free running, whose first round was opened at t = 30."""
     replay = service(config, **{"steps_per_update": 0, **changes})
     enter(replay, "actor-0", "actor-1")
@@ -158,10 +186,10 @@ def filled(config: Config = CONFIG, **changes: Any) -> tuple[ReplayService, list
     return replay, requests
 
 
-def restarted(replay: ReplayService) -> ReplayService:
+def restarted(replay: KeyedService) -> KeyedService:
     """Another life of it, from what it saves; what was inserted is remembered across lives."""
     facts, arrays = replay.save()
-    other = ReplayService(replay.config, WatchedReplay(replay.config), "run-1", "0.12.1", ERA)
+    other = KeyedService(replay.config, WatchedReplay(replay.config), "run-1", "0.12.1", ERA)
     other.load(State(json.loads(json.dumps(facts)), arrays))
     inserted(other).extend(inserted(replay))
     return other
