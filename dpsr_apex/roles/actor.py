@@ -5,7 +5,7 @@ It is given an agent and a clock; the transfer of weights and transitions is han
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +16,12 @@ from dpsr_apex.config import Config
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.exploration import epsilons, rungs
 from dpsr_apex.replay.transitions import Transitions
-from dpsr_apex.roles.experience import decompress
+from dpsr_apex.roles.experience import NO_FAULTS, decompress
 from dpsr_apex.roles.labels import Labeller
 from dpsr_apex.roles.n_step import Arrived, NStep, Start, as_transitions
 from dpsr_apex.roles.recycling import Recycling
+from dpsr_apex.roles.starts import NO_STARTS, Starts
+from dpsr_apex.roles.trial import states_that_end_a_process
 from dpsr_apex.state import State, join, split
 from dpsr_apex.wire.messages import Recycle, Recycled
 
@@ -54,7 +56,9 @@ class Actor:
         envs: Sequence[StackedEnv],
         recycler: StackedEnv | None,
         rng: np.random.Generator,
+        starts: Transitions = NO_STARTS,
     ) -> None:
+        """Act in `envs`; a share of the episodes begins at the states of the transitions `starts`."""
         self.t = 0  # the replay's clock, as last set
         self.envs = envs
         self.rng = rng
@@ -65,6 +69,9 @@ class Actor:
         self._episodes: list[Episode] = []
         self._rungs = rungs(0, 1, len(envs))
         self._labellers = [Labeller(config.replay, env, rng) for env in envs]
+        self._starts = Starts(starts, config.actor.start_share)
+        # For each environment in an episode that began at a moment: its state at the reset that this has postponed.
+        self._held = [self._starts.begin(env, rng) for env in envs]
 
     def set_position(self, index: int, actors: int) -> None:
         """Explore as actor `index` of `actors` on an exploration ladder; a surplus actor shares a position."""
@@ -96,16 +103,23 @@ class Actor:
             pass
         return answer
 
-    def begin_recycling(self, request: Recycle) -> Recycling:
-        """Begin recycling, one environment step at a time, so that it can be interleaved with the actor's own steps."""
+    def begin_recycling(self, request: Recycle, known: Mapping[int, str] = NO_FAULTS) -> Recycling:
+        """Begin recycling, one environment step at a time, so that it can be interleaved with the actor's own steps.
+
+        Candidates with `known` faults fail without being restored.
+        """
         assert self._recycler is not None, "asked to recycle without an environment for it"
-        return Recycling(self._config, request, self._agent, self._recycler, self.rng)
+        if request.must_try:
+            rows = [row for row in range(len(request.starts)) if row not in known]
+            known = {**known, **states_that_end_a_process(self._recycler, request.starts, rows)}
+        return Recycling(self._config, request, self._agent, self._recycler, self.rng, known)
 
     def save(self) -> State:
         """Return everything that future steps depend on, including the states of the environments."""
         parts = {f"env{i}": env.save() for i, env in enumerate(self.envs)}
         parts |= {f"n_step{i}": n_step.save() for i, n_step in enumerate(self.n_steps)}
         parts |= {f"labels{i}": labeller.save() for i, labeller in enumerate(self._labellers)}
+        parts |= {f"held{i}": held for i, held in enumerate(self._held) if held is not None}
         episodes = [episode._asdict() for episode in self._episodes]
         own = State({"t": self.t, "generator": self.rng.bit_generator.state, "episodes": episodes}, {})
         return join({"actor": own, **parts})
@@ -114,6 +128,7 @@ class Actor:
         """Restore a state returned by `save`."""
         parts = split(state)
         own = parts["actor"].facts
+        self._held = [parts.get(f"held{i}") for i in range(len(self.envs))]
         self.t = own["t"]
         self.rng.bit_generator.state = own["generator"]
         self._episodes = [Episode(**episode) for episode in own["episodes"]]
@@ -149,12 +164,22 @@ class Actor:
         start = Start(env.stack, action, env.snapshot(), self._labellers[number].label())
         step = env.step(action)
         arrived = self.n_steps[number].push(start, step.reward, env.stack, step.terminal, step.truncated)
-        if step.game_over:
+        if step.game_over and self._held[number] is None:  # otherwise it is only the end of an episode
             self._episodes.append(Episode(env.game_score, env.game_steps))
         if step.terminal or step.truncated:
-            env.reset()
+            self._begin_episode(number, step.game_over)
             self._labellers[number].begin_episode()
         return arrived
+
+    def _begin_episode(self, number: int, is_new_game: bool) -> None:
+        """Reset an environment, or begin a new game at a moment; a lost life does not end a game."""
+        env, held = self.envs[number], self._held[number]
+        if held is None or not is_new_game:
+            env.reset()
+        else:
+            env.load(held)
+        if is_new_game:
+            self._held[number] = self._starts.begin(env, self.rng)
 
     def _initial_td_errors(self, transitions: Transitions) -> NDArray[np.float64] | None:
         if self._config.replay.initial_priority == "max":

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpsr_apex.config import Config
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.errors import UserError
 from dpsr_apex.state import State
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ TRAINING, EVALUATION, ACTING = 0, 1, 2
 NETWORKS: Final = ("online", "target")
 
 
+class NoWeights(UserError):
+    """Raised for a checkpoint that was written before the learner had sent its state."""
+
+
 def seeds(config: Config, purpose: int, count: int, which: int = 0) -> list[int]:
     """Return `count` independent seeds derived from the run's seed, different for each `purpose` and `which`."""
     sequence = np.random.SeedSequence([config.run.seed, purpose, which])
@@ -27,8 +32,15 @@ def seeds(config: Config, purpose: int, count: int, which: int = 0) -> list[int]
 
 
 def build_env(config: Config, seed: int, training: bool) -> StackedEnv:
-    """Return the environment of a config, after its first reset."""
-    return make_stacked(config.env.name, config.env.arguments, training, config.env.stack, seed)
+    """Return the environment of a config, after its first reset.
+
+    It records its history, if it must, only in a run that restores states.
+    """
+    env, restores = config.env, config.replay.recycles or bool(config.actor.start_from)
+    made = make_stacked(env.name, env.arguments, training, env.stack, seed, env.wrappers, restores)
+    if training:  # the rewards of an evaluation are not clipped, and not stored
+        made.reward_limit = env.reward_limit
+    return made
 
 
 def build_agent(config: Config, env: StackedEnv, seed: int) -> Agent:
@@ -53,8 +65,10 @@ def load_networks(agent: Agent, learner: State) -> None:
 
 
 def networks_of(learner: State) -> dict[NetworkName, dict[str, NDArray[Any]]]:
-    """Return the weights in a learner's saved state, by network."""
+    """Return the weights in a learner's saved state, by network; raise NoWeights if there are none."""
     arrays = learner.arrays
+    if not arrays:
+        raise NoWeights("the checkpoint has no weights, because the learner had not sent any yet: use a later one")
     return {name: {key: arrays[key] for key in arrays if key.startswith(f"{name}.")} for name in NETWORKS}
 
 

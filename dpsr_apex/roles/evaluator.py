@@ -14,8 +14,14 @@ from numpy.typing import NDArray
 
 from dpsr_apex.agent.protocol import Agent
 from dpsr_apex.config import Config
-from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.envs.stacked import StackedEnv, Step
+from dpsr_apex.formatting import evaluation_line
+from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.build import EVALUATION, build_env, seeds
+from dpsr_apex.roles.starts import NO_STARTS, begin_at
+
+Record = Callable[[NDArray[Any], int, Step, NDArray[Any]], None]
+"""Called after every step with the observation before it, the action, its outcome and the next observation."""
 
 
 class Evaluation(NamedTuple):
@@ -38,8 +44,7 @@ class Evaluation(NamedTuple):
 
     def summary(self) -> str:
         """Return one line for the user."""
-        mean, median = np.mean(self.scores), np.median(self.scores)
-        return f"evaluation at t = {self.t:,}: mean {mean:.1f}, median {median:.1f} over {len(self.scores)} episodes"
+        return evaluation_line(self.t, float(np.mean(self.scores)), float(np.median(self.scores)), len(self.scores))
 
 
 class EvaluationStopped(Exception):
@@ -54,10 +59,13 @@ def evaluate(
     stopped: Callable[[], bool] = lambda: False,
     show: Callable[[NDArray[np.uint8]], None] | None = None,
     after_episode: Callable[[float], None] = lambda _score: None,
+    record: Record = lambda *_step: None,
+    starts: Transitions = NO_STARTS,
 ) -> Evaluation:
     """Play `episodes` full episodes, by default the config's number; `show` is called with every rendered frame.
 
-    The same config, weights and t give the same episodes.
+    The same config, weights and t give the same episodes. With `starts`, episodes begin at the states from which these
+    transitions started, one after the other, and scores are counted from there.
     """
     env_seed, rng_seed = seeds(config, EVALUATION, 2, t)
     rng = np.random.default_rng(rng_seed)
@@ -66,9 +74,11 @@ def evaluate(
     steps: list[int] = []
     try:
         for number in range(episodes or config.evaluation.episodes):
-            if number > 0:
+            if len(starts):
+                begin_at(env, starts, number % len(starts))
+            elif number > 0:
                 env.reset()
-            score, length = _play(env, agent, rng, config, stopped, show)
+            score, length = _play(env, agent, rng, config, stopped, show, record)
             scores.append(score)
             steps.append(length)
             after_episode(score)
@@ -90,6 +100,7 @@ def _play(
     config: Config,
     stopped: Callable[[], bool],
     show: Callable[[NDArray[np.uint8]], None] | None,
+    record: Record,
 ) -> tuple[float, int]:
     """Play one episode to its end, or up to `evaluation.max_steps`; return its score and its length."""
     for length in range(config.evaluation.max_steps):
@@ -99,7 +110,10 @@ def _play(
             show(env.render())
         random_action = int(rng.integers(env.actions))
         explores = rng.random() < config.evaluation.epsilon
-        step = env.step(random_action if explores else int(agent.act(env.frames[np.newaxis])[0]))
+        frames = env.frames
+        action = random_action if explores else int(agent.act(frames[np.newaxis])[0])
+        step = env.step(action)
+        record(frames, action, step, env.frames)
         if step.game_over:
             return env.game_score, length + 1
         if step.terminal:

@@ -1,4 +1,4 @@
-"""Labels of the states of one environment, for the replay's choice of states to re-enter."""
+"""Labels of the states of one environment: for the replay's choice of states to re-enter, and for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class HasStateKey(Protocol):
 
 
 class Labeller:
-    """Labels the states of `env`; a label that `replay.recycle_choice` does not need is 0, and costs nothing."""
+    """Labels the states of `env`: the step in the episode always, keys and numbers of episodes where they are needed.
+
+    A label that `replay.recycle_choice` does not need is 0, and costs nothing.
+    """
 
     def __init__(self, config: ReplayConfig, env: HasStateKey, rng: np.random.Generator) -> None:
         choice = config.recycle_choice if config.recycles else ""
@@ -31,9 +34,9 @@ class Labeller:
         self._step = 0
         self.begin_episode()
 
-    def begin_episode(self) -> None:
-        """Give the states from now on the number of another episode, or chain."""
-        self._step = 0
+    def begin_episode(self, step: int = 0) -> None:
+        """Give the states from now on the number of another episode, or of a chain that continues from `step`."""
+        self._step = step
         if self._has_episodes:
             self._episode = int(self._rng.integers(2**64 - 1, dtype=np.uint64, endpoint=True))
 
@@ -41,7 +44,7 @@ class Labeller:
         """Return the labels of the current state; to be called once per step."""
         key = self._env.state_key() if self._has_keys else 0
         labels = Labels(key, self._episode, self._step)
-        self._step += self._has_episodes
+        self._step += 1
         return labels
 
     def save(self) -> State:

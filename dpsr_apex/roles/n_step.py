@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from dpsr_apex.replay.transitions import Stack, Transitions, from_lists, pack, unpack
+from dpsr_apex.replay.transitions import Stack, Transitions, from_lists, from_rows, pack, unpack
 from dpsr_apex.state import State
 
 
 class Labels(NamedTuple):
-    """What the replay's choice of states to re-enter reads; 0 where it does not need it."""
+    """The labels of a state; the first two are 0 where the replay's choice of states to re-enter does not need them."""
 
     state_key: int
     episode: int
@@ -19,6 +19,7 @@ class Labels(NamedTuple):
 
 
 UNLABELLED = Labels(0, 0, 0)
+NO_TAG = 0  # of a snapshot that is not authenticated
 
 
 class Start(NamedTuple):
@@ -42,12 +43,13 @@ class Arrived(NamedTuple):
 
 def as_transitions(arrived: Sequence[Arrived]) -> Transitions:
     """Return these transitions column by column."""
-    return from_lists(
-        **_columns_of([one.start for one in arrived]),
-        r_t=[one.reward for one in arrived],
-        s_t=[one.end for one in arrived],
-        terminal=[one.terminal for one in arrived],
-        n_steps=[one.n_steps for one in arrived],
+    if not arrived:
+        return from_lists(s_tm1=[])
+    return from_rows(
+        [
+            (start.stack, start.action, reward, end, terminal, n_steps, start.snapshot, *start.labels, NO_TAG)
+            for start, reward, end, terminal, n_steps in arrived
+        ]
     )
 
 
@@ -69,28 +71,47 @@ def _starts_of(transitions: Transitions) -> Iterator[Start]:
 
 
 class NStep:
-    """The pending steps of one environment, whose transitions have not completed their n steps."""
+    """The pending steps of one environment, whose transitions have not completed their n steps.
+
+    `end` is the observation that the last step led to; empty at the start of an episode.
+    """
 
     def __init__(self, n_steps: int, discount: float) -> None:
         self.pending: deque[tuple[Start, float]] = deque()
+        self.end: Stack = ()
         self._n_steps = n_steps
         self._discount = discount
 
     def push(self, start: Start, reward: float, end: Stack, terminal: bool, truncated: bool) -> list[Arrived]:
         """Add one step that led to `end`; return the transitions it completes: all pending ones if the episode ends."""
         self.pending.append((start, reward))
-        arrived = []
-        while self.pending and (len(self.pending) == self._n_steps or terminal or truncated):
-            rewards = [step_reward for _, step_reward in self.pending]
-            total = sum(self._discount**k * step_reward for k, step_reward in enumerate(rewards))
-            arrived.append(Arrived(self.pending.popleft()[0], total, end, terminal, len(rewards)))
-        return arrived
+        is_last = terminal or truncated
+        self.end = () if is_last else end
+        count = len(self.pending) if is_last else len(self.pending) - self._n_steps + 1
+        return [self._pop(end, terminal) for _ in range(count)]
+
+    def interrupt(self) -> list[Arrived]:
+        """End the episode after the last step, as a time limit does; return the pending transitions."""
+        end, self.end = self.end, ()
+        return [self._pop(end, terminal=False) for _ in range(len(self.pending))]
+
+    def _pop(self, end: Stack, terminal: bool) -> Arrived:
+        """Return the transition from the first pending step to `end`."""
+        n_steps = len(self.pending)
+        start, reward = self.pending.popleft()
+        total = 0.0 + reward  # never -0.0
+        for k, (_, reward) in enumerate(self.pending, 1):
+            total += self._discount**k * reward
+        return Arrived(start, total, end, terminal, n_steps)
 
     def save(self) -> State:
-        """Return the pending steps."""
-        pending = from_lists(**_columns_of([start for start, _ in self.pending]))
-        return State({"rewards": [reward for _, reward in self.pending]}, pack(pending))
+        """Return the pending steps, and in one more row `end`."""
+        starts = _columns_of([start for start, _ in self.pending] + [Start((), 0, b"")])
+        rows = from_lists(**starts, s_t=[self.end] * (len(self.pending) + 1))
+        return State({"rewards": [reward for _, reward in self.pending]}, pack(rows))
 
     def load(self, state: State) -> None:
         """Restore a state returned by `save`."""
-        self.pending = deque(zip(_starts_of(unpack(state.arrays)), state.facts["rewards"], strict=True))
+        rows, rewards = unpack(state.arrays), state.facts["rewards"]
+        self.pending = deque(zip(_starts_of(rows.rows(0, len(rewards))), rewards, strict=True))
+        self.end = rows.s_t[-1]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,10 @@ from dpsr_apex.agent.protocol import Experience
 from dpsr_apex.config import Config
 from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import Step
+from dpsr_apex.protocol.validation import good_chains
+from dpsr_apex.replay.records import Chains
 from dpsr_apex.replay.transitions import Stack, Transitions
+from dpsr_apex.roles.experience import NO_FAULTS, Faults, decompress_sound, fault_of, with_replacements
 from dpsr_apex.roles.labels import HasStateKey, Labeller
 from dpsr_apex.roles.n_step import Arrived, NStep, Start, as_transitions
 from dpsr_apex.wire.messages import Recycle, Recycled
@@ -81,8 +85,15 @@ class Recycling:
     """
 
     def __init__(
-        self, config: Config, request: Recycle, agent: Scorer, env: ReenteredEnv, rng: np.random.Generator
+        self,
+        config: Config,
+        request: Recycle,
+        agent: Scorer,
+        env: ReenteredEnv,
+        rng: np.random.Generator,
+        known: Mapping[int, str] = NO_FAULTS,
     ) -> None:
+        """Begin recycling; candidates with `known` faults fail without being restored."""
         self._request = request
         self._agent = agent
         self._env = env
@@ -91,23 +102,25 @@ class Recycling:
         self._exploration = config.replay.recycle_exploration
         self._n_step = NStep(config.actor.n_steps, config.learner.discount)
         self._labeller = Labeller(config.replay, env, rng)
-        self._s_tm1 = env.codec.decompress_stacks(request.starts.s_tm1)
-        self._actions = self._choose_actions()
-        self._pending = deque(range(len(request.starts)))  # rows
         self._frames: list[NDArray[Any]] = []  # observations of the current chain; empty between chains
+        self._complete = 0  # transitions of complete chains
         self._begin_answer()
+        self._failed |= known
+        self._s_tm1 = self._decompress_starts()
+        self._pending = deque(row for row in range(len(request.starts)) if row not in self._failed)
+        self._actions = self._choose_actions() if self._pending else np.zeros(0, dtype=np.int64)
 
     def advance(self) -> Recycled | None:
         """Take one environment step, or find that a state cannot be re-entered; None while others remain."""
-        if self._frames:
-            self._continue()
-        elif self._pending:
-            row = self._pending.popleft()
-            try:
+        row = self._entered[-1] if self._frames else -1
+        try:
+            if self._frames:
+                self._continue()
+            elif self._pending:
+                row = self._pending.popleft()
                 self._re_enter(row)
-            except DamagedSnapshot as damage:
-                log.warning("transition %d cannot be re-entered: %s", self._request.identities[row], damage)
-                self._failed.append(row)
+        except DamagedSnapshot as damage:
+            self._abandon(row, damage)
         return None if self._pending or self._frames else self._answer()
 
     def ended_chains(self) -> Recycled | None:
@@ -116,12 +129,35 @@ class Recycling:
 
     def _begin_answer(self) -> None:
         self._entered: list[int] = []  # rows
-        self._failed: list[int] = []  # rows
+        self._failed: Faults = {}
         self._lengths: list[int] = []  # of the chains
         self._rewards: list[float] = []  # of the chains
         self._arrived: list[Arrived] = []  # of all chains
         self._starts: list[NDArray[Any]] = []  # s_tm1 of `_arrived`
         self._ends: list[NDArray[Any]] = []  # s_t of `_arrived`
+
+    def _decompress_starts(self) -> NDArray[Any]:
+        """Return the observations of the candidates; those that are damaged fail, and are replaced by another one."""
+        stacks, decompress_stacks = self._request.starts.s_tm1, self._env.codec.decompress_stacks
+        observations = decompress_sound(stacks, decompress_stacks)
+        if observations is not None:
+            return observations
+        faults = {row: fault_of([stack], decompress_stacks) for row, stack in enumerate(stacks)}
+        self._failed |= {row: fault for row, fault in faults.items() if fault}
+        rows = with_replacements(len(stacks), self._failed)
+        return np.zeros(0) if rows is None else decompress_stacks([stacks[row] for row in rows.tolist()])
+
+    def _abandon(self, row: int, damage: DamagedSnapshot) -> None:
+        """Drop the current chain: its state could not be restored, or is not one of the environment."""
+        identity, trace = self._request.identities[row], damage.__cause__
+        log.warning("transition %d cannot be re-entered: %s", identity, damage, exc_info=trace)
+        self._failed[row] = str(damage)
+        if self._entered and self._entered[-1] == row:
+            for of_chains in (self._entered, self._lengths, self._rewards):
+                of_chains.pop()
+            del self._arrived[self._complete :], self._ends[self._complete :]
+        self._n_step.interrupt()
+        self._frames = []
 
     def _choose_actions(self) -> NDArray[np.int64]:
         """Return the newest network's action in each state; if that is the stored action, another one at random."""
@@ -135,12 +171,14 @@ class Recycling:
         """Take the first step of a chain."""
         starts = self._request.starts
         # A copy, because an environment may keep or modify the frames.
-        self._env.restore(starts.snapshots[row], starts.s_tm1[row], self._s_tm1[row].copy())
-        self._labeller.begin_episode()
+        with _restored_state():
+            self._env.restore(starts.snapshots[row], starts.s_tm1[row], self._s_tm1[row].copy())
+        self._labeller.begin_episode(int(starts.episode_steps[row]))
         self._entered.append(row)
         self._lengths.append(0)
         self._rewards.append(0.0)
         self._frames = [self._s_tm1[row]]
+        self._complete = len(self._arrived)
         labels = self._labeller.label()
         self._step(Start(starts.s_tm1[row], int(self._actions[row]), starts.snapshots[row], labels))
 
@@ -150,10 +188,13 @@ class Recycling:
             action = int(self._rng.integers(self._env.actions))
         else:
             action = int(self._agent.act(self._env.frames[np.newaxis])[0])
-        self._step(Start(self._env.stack, action, self._env.snapshot(), self._labeller.label()))
+        with _restored_state():
+            snapshot = self._env.snapshot()
+        self._step(Start(self._env.stack, action, snapshot, self._labeller.label()))
 
     def _step(self, start: Start) -> None:
-        step = self._env.step(start.action)
+        with _restored_state():
+            step = self._env.step(start.action)
         self._frames.append(self._env.frames)
         self._lengths[-1] += 1
         self._rewards[-1] += step.reward
@@ -166,22 +207,33 @@ class Recycling:
             self._frames = []
 
     def _answer(self) -> Recycled:
-        transitions = as_transitions(self._arrived)
-        parts = [self._td_errors(transitions, first) for first in range(0, len(transitions), TD_ERRORS_AT_ONCE)]
-        td_errors = np.concatenate(parts) if parts else np.zeros(0)
-        identities = self._request.identities
+        chains = self._scored_chains()
+        failed = sorted(self._failed)
         answer = Recycled(
             self._request.era,
             self._request.round_number,
-            identities[self._entered],
-            np.array(self._lengths, dtype=np.int64),
-            np.array(self._rewards, dtype=np.float64),
-            transitions,
-            td_errors,
-            identities[self._failed],
+            *chains,
+            self._request.identities[failed],
+            [self._failed[row] for row in failed],
         )
         self._begin_answer()
         return answer
+
+    def _scored_chains(self) -> Chains:
+        """Return the chains with their TD errors; those with one that is not finite fail."""
+        transitions, identities = as_transitions(self._arrived), self._request.identities[self._entered]
+        parts = [self._td_errors(transitions, first) for first in range(0, len(transitions), TD_ERRORS_AT_ONCE)]
+        td_errors = np.concatenate(parts) if parts else np.zeros(0)
+        lengths, rewards = np.array(self._lengths, dtype=np.int64), np.array(self._rewards, dtype=np.float64)
+        chains = Chains(identities, lengths, rewards, transitions, td_errors)
+        bad = np.flatnonzero(~np.isfinite(td_errors)).tolist()
+        if not bad:
+            return chains
+        good = good_chains(chains, bad)
+        lost = set(identities.tolist()) - set(good.identities.tolist())
+        dropped = [row for row in self._entered if self._request.identities[row] in lost]
+        self._failed |= dict.fromkeys(dropped, "a TD error of its chain is not finite")
+        return good
 
     def _td_errors(self, transitions: Transitions, first: int) -> NDArray[np.float64]:
         """Return |TD error| of at most `TD_ERRORS_AT_ONCE` transitions, from row `first` on."""
@@ -189,3 +241,14 @@ class Recycling:
         rows = transitions.rows(part.start, part.stop)
         s_tm1, s_t = np.stack(self._starts[part]), np.stack(self._ends[part])
         return self._agent.td_errors(Experience(s_tm1, rows.a_tm1, rows.r_t, s_t, rows.terminal, rows.n_steps))
+
+
+@contextmanager
+def _restored_state() -> Iterator[None]:
+    """Convert any exception into DamagedSnapshot: in a damaged state, an environment can raise anything."""
+    try:
+        yield
+    except DamagedSnapshot:
+        raise
+    except Exception as error:
+        raise DamagedSnapshot(f"{type(error).__name__}: {error}") from error

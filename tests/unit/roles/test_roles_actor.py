@@ -158,7 +158,7 @@ def test_a_transition_is_what_happened_with_the_snapshot_of_its_start() -> None:
     place = int(actor.envs[0].frames[0, 0])
     codec = actor.envs[0].codec
     for number, (s_tm1, a_tm1, r_t, s_t, terminal, n_steps, snapshot, *labels) in enumerate(flat(steps(actor, 6))):
-        assert labels == [0, 0, 0]  # nobody reads them with the paper's choice of candidates
+        assert labels == [0, 0, number, 0]  # nobody reads the first two with the paper's choice of candidates
         assert codec.decompress_stack(s_tm1).tolist() == [[place, number]]
         assert codec.decompress_stack(s_t).tolist() == [[place + 2, number + 1]]
         assert snapshot == f"{place},{number}".encode()

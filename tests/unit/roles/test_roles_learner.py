@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 
 from dpsr_apex.agent.dqn import DqnAgent
 from dpsr_apex.agent.protocol import Update
+from dpsr_apex.checksums import add_checksum
 from dpsr_apex.config import LearnerConfig
 from dpsr_apex.envs.compression import FrameCodec
-from dpsr_apex.replay.transitions import Stack, from_lists
+from dpsr_apex.replay.transitions import Stack, from_lists, unpacked
 from dpsr_apex.roles.experience import decompress
-from dpsr_apex.roles.learner import Learner
+from dpsr_apex.roles.learner import NOT_FINITE, Learned, Learner, unusable
 from dpsr_apex.schedules import Schedule, constant
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import Batch, Priorities
@@ -41,7 +43,7 @@ def batch(t: int, rows: int = 4) -> Batch:
 
 def build(target_period: int = 10, seed: int = 0, learning_rate: Schedule = constant(0.01)) -> Learner:
     config = LearnerConfig(batch_size=4, hidden=(8,), head=8, target_period=target_period, learning_rate=learning_rate)
-    return Learner(config, TOTAL_STEPS, DqnAgent(config, (1, SIZE), False, 2, seed, threads=1), CODEC)
+    return Learner(config, TOTAL_STEPS, DqnAgent(config, (1, SIZE), False, 2, seed, threads=1), CODEC, 2)
 
 
 def network(learner: Learner, name: str) -> dict[str, NDArray[Any]]:
@@ -54,13 +56,15 @@ def is_synced(learner: Learner) -> bool:
 
 
 def learn(learner: Learner, given: Batch) -> tuple[Priorities, Update]:
-    return learner.learn(given, learner.prepare(given))
+    learned = learner.learn(given, learner.prepare(given))
+    assert learned.update is not None
+    return learned.priorities, learned.update
 
 
 def test_priorities_are_of_the_networks_before_the_update_and_by_identity() -> None:
     learner = build()
     given = batch(1)
-    expected = learner.agent.td_errors(decompress(given.transitions, CODEC))
+    expected = learner.agent.td_errors(decompress(unpacked(given.transitions), CODEC))
     before = network(learner, "online.")
     priorities, update = learn(learner, given)
     np.testing.assert_array_equal(priorities.identities, given.identities)
@@ -111,3 +115,111 @@ def test_a_learner_that_is_saved_and_loaded_continues_bit_for_bit() -> None:
     for name, array in learner.save().arrays.items():
         np.testing.assert_array_equal(array, other.save().arrays[name])
     assert (other.updates, other.target_synced_at) == (learner.updates, learner.target_synced_at) == (24, 20)
+
+
+# Transitions that cannot be trained on.
+
+
+def spoilt_frame(given: Batch, row: int) -> None:
+    unpacked(given.transitions).s_t[row] = (unpacked(given.transitions).s_t[row][0][:-1] + b"?",)
+
+
+def short_frame(given: Batch, row: int) -> None:
+    unpacked(given.transitions).s_tm1[row] = (add_checksum(bytes(8)),)
+
+
+def not_finite(given: Batch, row: int) -> None:
+    unpacked(given.transitions).s_t[row] = (CODEC.compress(np.array([0, np.nan, 0], np.float32)),)
+
+
+def huge(given: Batch, row: int) -> None:
+    """Finite, but the network overflows."""
+    unpacked(given.transitions).s_tm1[row] = (CODEC.compress(np.full(SIZE, 3e38, np.float32)),)
+
+
+def steep(given: Batch, row: int) -> None:
+    """The outputs of the network are finite, the gradient of its weights is not."""
+    unpacked(given.transitions).s_tm1[row] = (CODEC.compress(np.array([1e38, -1e38, 1e38], np.float32)),)
+
+
+def unknown_action(given: Batch, row: int) -> None:
+    unpacked(given.transitions).a_tm1[row] = 2
+
+
+def no_reward(given: Batch, row: int) -> None:
+    unpacked(given.transitions).r_t[row] = np.inf
+
+
+FAULTS: dict[Callable[[Batch, int], None], str] = {
+    spoilt_frame: "damaged frame: its checksum does not match",
+    short_frame: "damaged frame: expected 12 bytes (got 8)",
+    not_finite: "observation not finite",
+    huge: NOT_FINITE,
+    steep: NOT_FINITE,
+    unknown_action: "action 2 of 2",
+    no_reward: "reward inf",
+}
+
+
+def found_in(learner: Learner, given: Batch) -> tuple[Learned, dict[int, str]]:
+    """Learn from a batch; also return the reason for each unusable row."""
+    prepared = learner.prepare(given)
+    learned = learner.learn(given, prepared)
+    reported = [*unusable(given, prepared.faults), *learned.unusable]
+    rows = {identity: row for row, identity in enumerate(given.identities.tolist())}
+    assert all(message.era == given.era for message in reported)
+    return learned, {rows[name]: message.reason for message in reported for name in message.identities.tolist()}
+
+
+@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
+def test_a_bad_transition_is_left_out_and_reported(spoil: Callable[[Batch, int], None]) -> None:
+    learner, given = build(), batch(1)
+    spoil(given, 2)
+    learned, reasons = found_in(learner, given)
+    assert reasons == {2: FAULTS[spoil]}
+    assert learned.update is not None
+    assert np.isfinite(learned.update.loss)
+    assert learned.priorities.identities.tolist() == given.identities[[0, 1, 3]].tolist()
+    sound = build()
+    expected = sound.agent.td_errors(decompress(unpacked(given.transitions).pick(np.array([0, 1, 3])), CODEC))
+    np.testing.assert_allclose(learned.priorities.td_errors, expected, rtol=1e-5)
+    assert learner.updates == 1
+
+
+@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
+def test_the_update_is_the_one_without_the_bad_transition(spoil: Callable[[Batch, int], None]) -> None:
+    """A row of weight 0 changes nothing."""
+    learner, other = build(), build()
+    given, without = batch(1), batch(1)
+    spoil(given, 0)
+    found_in(learner, given)
+    rows = np.array([1, 1, 2, 3])
+    without.weights[0] = 0
+    learn(other, without._replace(transitions=unpacked(without.transitions).pick(rows)))
+    for name, array in learner.save().arrays.items():
+        np.testing.assert_array_equal(array, other.save().arrays[name])
+
+
+@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
+def test_a_batch_without_a_good_transition_is_skipped(spoil: Callable[[Batch, int], None]) -> None:
+    learner, given = build(), batch(1)
+    before = learner.save().arrays
+    for row in range(4):
+        spoil(given, row)
+    learned, reasons = found_in(learner, given)
+    assert reasons == dict.fromkeys(range(4), FAULTS[spoil])
+    assert (learned.update, learned.priorities.identities.size, learner.updates) == (None, 0, 0)
+    for name, array in learner.save().arrays.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("has_learned", [False, True])
+def test_a_network_that_has_diverged_is_no_fault_of_the_transitions(has_learned: bool) -> None:
+    learner = build()
+    if has_learned:
+        learn(learner, batch(1))
+    weights = learner.agent.weights("online")
+    learner.agent.load_weights("online", {name: np.full_like(array, 1e38) for name, array in weights.items()})
+    given = batch(2)
+    with pytest.raises(FloatingPointError, match="Check the rewards"):
+        learner.learn(given, learner.prepare(given))

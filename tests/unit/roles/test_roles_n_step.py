@@ -76,7 +76,7 @@ def test_an_accumulator_that_is_saved_and_loaded_continues_bit_for_bit(
     facts, arrays = first.save()
     second.load(State(json.loads(json.dumps(facts)), arrays))
     assert found + [push(second, steps, number) for number in range(stop, len(steps))] == expected
-    assert second.pending == whole.pending
+    assert (second.pending, second.end) == (whole.pending, whole.end)
 
 
 def test_a_truncation_is_no_terminal() -> None:
@@ -85,3 +85,15 @@ def test_a_truncation_is_no_terminal() -> None:
     arrived = n_step.push(start(1), 2.0, stack(3), terminal=False, truncated=True)
     assert [(one.reward, one.terminal, one.n_steps) for one in arrived] == [(3.0, False, 2), (2.0, False, 1)]
     assert not n_step.pending
+
+
+def test_an_interrupted_episode_ends_where_its_last_step_led() -> None:
+    n_step = NStep(3, 1.0)
+    n_step.push(start(0), 1.0, stack(1), terminal=False, truncated=False)
+    n_step.push(start(1), 2.0, stack(3), terminal=False, truncated=False)
+    assert n_step.end == stack(3)
+    assert n_step.interrupt() == [
+        Arrived(start(0), 3.0, stack(3), False, 2),
+        Arrived(start(1), 2.0, stack(3), False, 1),
+    ]
+    assert (n_step.end, n_step.interrupt()) == ((), [])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpsr_apex.agent.protocol import Agent, Experience
 from dpsr_apex.config import ActorConfig, Config, EnvConfig, LearnerConfig, ReplayConfig
 from dpsr_apex.envs.make import make_stacked
+from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.replay.transitions import Transitions, concatenate
 from dpsr_apex.roles.actor import Actor
 from dpsr_apex.roles.build import build_env
@@ -162,6 +163,55 @@ def test_chains_can_be_answered_as_soon_as_they_end() -> None:
     assert recycling.ended_chains() is None
 
 
+class Damaging:
+    """An environment that raises something else in each of three states, when it is restored or stepped."""
+
+    ERRORS = (SystemError("in restore"), IndexError("in restore"), ZeroDivisionError("in step"))
+
+    def __init__(self, env: Any, snapshots: list[bytes]) -> None:
+        self._env = env
+        self._bad = dict(zip(snapshots, self.ERRORS, strict=True))
+        self._error: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def restore(self, snapshot: bytes, *state: Any) -> None:
+        self._error = self._bad.get(snapshot)
+        if self._error and "restore" in str(self._error):
+            raise self._error
+        self._env.restore(snapshot, *state)
+
+    def step(self, action: int) -> Any:
+        if self._error:
+            raise self._error
+        return self._env.step(action)
+
+
+def test_whatever_a_damaged_state_raises_costs_one_candidate() -> None:
+    actor = build("CartPole-v1", recycle_steps=3)
+    stored = played(actor, 8)
+    bad = [1, 4, 7]
+    env = cast(StackedEnv, Damaging(actor._recycler, [stored.snapshots[row] for row in bad]))
+    actor._recycler = env
+    answer = actor.recycle(request(stored))
+    assert answer.failed.tolist() == bad
+    assert answer.reasons == [f"{type(error).__name__}: {error}" for error in Damaging.ERRORS]
+    assert answer.identities.tolist() == [row for row in range(8) if row not in bad]
+    assert answer.lengths.sum() == len(answer.transitions) == answer.td_errors.size
+
+
+def test_candidates_with_known_faults_are_not_restored() -> None:
+    actor = build("CartPole-v1")
+    stored = played(actor, 5)
+    actor._recycler = cast(StackedEnv, Damaging(actor._recycler, [stored.snapshots[row] for row in (0, 2, 3)]))
+    recycling = actor.begin_recycling(request(stored), {0: "known", 2: "known", 3: "known"})
+    while (answer := recycling.advance()) is None:
+        pass
+    assert (answer.failed.tolist(), answer.reasons) == ([0, 2, 3], ["known"] * 3)
+    assert answer.identities.tolist() == [1, 4]
+
+
 def test_one_step_consumes_the_random_numbers_of_the_paper_only() -> None:
     paper = build("CartPole-v1")
     stored = played(paper, 30)
@@ -183,7 +233,7 @@ def test_labels_are_those_that_the_choice_needs() -> None:
         made = concatenate([played(actor, 40), actor.recycle(request(played(actor, 10))).transitions])
         assert bool(made.state_keys.all()) == made.state_keys.any() == has_keys
         assert bool(made.episodes.all()) == made.episodes.any() == has_episodes
-        assert made.episode_steps.any() == has_episodes
+        assert made.episode_steps.any()
     off = build("Corridor", recycle_choice="novel", method="per")
     assert not played(off, 10).state_keys.any()
 
@@ -213,8 +263,8 @@ def test_steps_are_counted_within_episodes_and_chains_with_numbers_of_their_own(
     assert all(len(own) == 1 for own in numbers)
     assert len(set().union(*numbers)) == len(numbers)
     assert not set().union(*numbers) & set(stored.episodes.tolist())
-    for chain in chains(answer):
-        assert chain.episode_steps.tolist() == list(range(len(chain)))
+    for chain, start in zip(chains(answer), stored.episode_steps.tolist(), strict=True):
+        assert chain.episode_steps.tolist() == list(range(start, start + len(chain)))
 
 
 def test_an_actor_that_is_loaded_continues_its_episode_number() -> None:
