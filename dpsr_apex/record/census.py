@@ -11,16 +11,22 @@ from dpsr_apex.replay.replay import Replay
 
 LARGEST_SAMPLE = 20_000  # transitions; a larger replay is subsampled, evenly over its slots
 BINS = 20
+NAMES = (
+    *("age_mean", "age_deciles", "age_histogram", "priority_mean", "priority_deciles", "priority_histogram"),
+    *("depth_mean", "depth_max"),
+)
 DECILES = np.linspace(0.0, 1.0, 11)
 
 Numbers = NDArray[np.float64]
 
 
 def take_census(replay: Replay) -> dict[str, Any]:
-    """Return means, deciles and histograms, named as in a row of metrics. The replay must not be empty.
+    """Return means, deciles and histograms, named as in a row of metrics; all None if the replay is empty.
 
     Ages are in transitions and have equally wide bins; the bins of priorities are spaced logarithmically.
     """
+    if not replay.size:
+        return dict.fromkeys(NAMES)
     births, priorities = replay.births_and_priorities(LARGEST_SAMPLE)
     depths = replay.depths
     ages = (replay.t - births).astype(np.float64)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +24,9 @@ from dpsr_apex.errors import UserError
 from dpsr_apex.files import UNFINISHED, sync
 from dpsr_apex.state import State
 
-FORMAT = 5
+FORMAT = 8
 MANIFEST = "manifest.json"
+_DAMAGED = "damaged-"  # prefix of a checkpoint that was set aside
 _REPLACED = ".replaced"  # suffix of a checkpoint that is being replaced by a newer one of the same t
 _NAME = re.compile(rf"step_(\d{{12,}})({re.escape(_REPLACED)})?")
 _PART = re.compile(r"[a-z0-9_]+")
@@ -63,13 +64,13 @@ def save_checkpoint(
 ) -> Path:
     """Write a checkpoint into `folder`, remove all but the newest `keep`, and return the path of the new one.
 
-    Raise OSError on a full disk, ValueError or TypeError for a state that cannot be stored, and Unwanted if
-    `still_wanted` returns False after everything is written. In each case the new files are removed, and earlier
-    checkpoints are kept.
+    Raise OSError on a full disk or without the parent of `folder`, ValueError or TypeError for a state that cannot be
+    stored, and Unwanted if `still_wanted` returns False after everything is written. In each case the new files are
+    removed, and earlier checkpoints are kept.
     """
     if keep < 1:
         raise ValueError(f"keep = {keep}: at least 1 checkpoint must be kept")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # not its parents: a run directory that was removed is not created again
     _remove_leftovers(folder)
     temporary = folder / f"{UNFINISHED}step_{t:012d}"
     try:
@@ -81,8 +82,7 @@ def save_checkpoint(
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    for old in list_checkpoints(folder)[:-keep]:
-        _remove(old)
+    _remove_durably(folder, list_checkpoints(folder)[:-keep])
     return path
 
 
@@ -100,6 +100,19 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     return load_checkpoint(paths[-1]) if paths else None
 
 
+def newest_complete(folder: Path) -> Path | None:
+    """Return the newest checkpoint in `folder` of which every byte is as it was written; None if there is none."""
+    return next(filter(is_complete, reversed(list_checkpoints(folder))), None)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged checkpoint, so that it is not taken for one any more; return its new path."""
+    aside = path.with_name(f"{_DAMAGED}{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
+    return aside
+
+
 def list_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints in `folder`, complete or not, oldest first."""
     if not folder.is_dir():
@@ -114,9 +127,7 @@ def has_checkpoint(folder: Path, t: int) -> bool:
 
 def discard_after(folder: Path, t: int) -> None:
     """Remove the checkpoints after clock t: a run that continues from t must not resume from them later."""
-    for path in list_checkpoints(folder):
-        if clock_of(path) > t:
-            _remove(path)
+    _remove_durably(folder, [path for path in list_checkpoints(folder) if clock_of(path) > t])
 
 
 class _Damage(Exception):
@@ -170,6 +181,14 @@ def _remove(path: Path) -> None:
         renamed = path.with_name(UNFINISHED + path.name)
         path.rename(renamed)
         shutil.rmtree(renamed)
+
+
+def _remove_durably(folder: Path, checkpoints: Sequence[Path]) -> None:
+    """Remove these checkpoints, so that a power cut does not bring one back whose journal was removed since."""
+    for path in checkpoints:
+        _remove(path)
+    if checkpoints:
+        sync(folder)
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -235,12 +254,13 @@ def _complete_one_before(path: Path) -> Path | None:
     if not _NAME.fullmatch(path.name):
         return None
     for earlier in reversed(list_checkpoints(path.parent)):
-        if _age(earlier) < _age(path) and _is_complete(earlier):
+        if _age(earlier) < _age(path) and is_complete(earlier):
             return earlier
     return None
 
 
-def _is_complete(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
+    """Whether every byte of the checkpoint at `path` is as it was written."""
     try:
         _verify(path)
     except (_Damage, OSError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from dpsr_apex.config_files import load_config
 from dpsr_apex.record.checkpoint import Checkpoint, DamagedCheckpoint, list_checkpoints, load_checkpoint
 from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError
+from dpsr_apex.record.settings import ensure_fits
 
 TRIES = 10  # attempts to read the newest checkpoint, which may be removed while it is read
 
@@ -15,10 +16,15 @@ TRIES = 10  # attempts to read the newest checkpoint, which may be removed while
 def read_checkpoint(run: RunDirectory, chosen: Path | None = None) -> tuple[Path, Checkpoint]:
     """Return the path and the content of a run's newest checkpoint, or of the chosen one.
 
-    Raise DamagedCheckpoint if it cannot be used, RunDirectoryError if there is none.
+    Raise DamagedCheckpoint if it cannot be used, RunDirectoryError if there is none, and ConfigError if the config of
+    the run was edited so that it does not fit.
     """
-    if chosen:
-        return _checked(run, chosen), load_checkpoint(chosen)
+    path, found = (checked(run, chosen), load_checkpoint(chosen)) if chosen else _newest(run)
+    ensure_fits(load_config(run.config), found, run.config)
+    return path, found
+
+
+def _newest(run: RunDirectory) -> tuple[Path, Checkpoint]:
     for _ in range(TRIES):
         present = _present(run)
         if not present:
@@ -33,7 +39,8 @@ def read_checkpoint(run: RunDirectory, chosen: Path | None = None) -> tuple[Path
     raise RunDirectoryError(f"{run.path}: checkpoints are removed faster than they can be read. Try again")
 
 
-def _checked(run: RunDirectory, chosen: Path) -> Path:
+def checked(run: RunDirectory, chosen: Path) -> Path:
+    """Return a chosen checkpoint; raise RunDirectoryError if it is not one of this run."""
     if chosen.resolve().parent != run.checkpoints.resolve():
         raise RunDirectoryError(f"{chosen} is not a checkpoint of this run. Its checkpoints are in {run.checkpoints}")
     return chosen

@@ -30,14 +30,16 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("steps_per_second", "1/s", "transitions per second since the last row"),
         Metric("updates_per_second", "1/s", "updates per second since the last row"),
     ),
-    "Episodes": (
+    "Actors": (
         Metric("episodes", "episodes", "training episodes that have ended so far"),
         Metric("return_mean", "points", "mean score of the episodes since the last row; null if none ended"),
         Metric("return_best", "points", "highest score of a training episode so far"),
         Metric("game_steps_mean", "steps", "mean length of the episodes since the last row; null if none ended"),
+        Metric("epsilon", "fraction", "fraction of random actions; null if every actor has its own (`actor.ladder`)"),
+    ),
+    "Evaluation": (
         Metric("evaluation_mean", "points", "mean score of the evaluation made since the last row; null if none was"),
         Metric("evaluation_t", "transitions", "clock t of the weights in that evaluation; null if none was made"),
-        Metric("epsilon", "fraction", "fraction of random actions; null if every actor has its own (`actor.ladder`)"),
     ),
     "Learner": (
         Metric("loss", "", "mean loss of the updates since the last row"),
@@ -66,6 +68,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("replaced_priority", "", "sum of their priorities"),
         Metric("replaced_age_mean", "transitions", "mean age of those replaced since the last row; null if none"),
         Metric("replaced_priority_mean", "", "mean priority of those replaced since the last row; null if none"),
+        Metric("quarantined", "transitions", "stored transitions evicted so far because they could not be used"),
     ),
     "Recycling": (
         Metric("rounds_opened", "rounds", "recycling rounds opened so far"),
@@ -100,16 +103,30 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("actors", "processes", "actors in the run"),
         Metric("policy_age_mean", "updates", "updates that were due at insertion, but not in the acting policy: mean"),
         Metric("policy_age_p95", "updates", "95th percentile of that age since the last row"),
-        Metric("traffic_sent", "transitions", "transitions sent, as reported by the actors"),
+        Metric("traffic_sent", "transitions", "transitions sent by the actors, each counted once"),
         Metric("traffic_received", "transitions", "transitions received by the replay, each counted once"),
         Metric("traffic_inserted", "transitions", "transitions inserted"),
         Metric("traffic_refused", "transitions", "transitions rejected: after the last step, or invalid"),
+        Metric(
+            "traffic_lost",
+            "transitions",
+            "transitions sent but neither inserted nor rejected, which cannot be sent again: their actor has ended, or "
+            "has discarded them when they were acknowledged by a replay that crashed",
+        ),
+        Metric("traffic_bad_actions", "transitions", "transitions rejected for an action that does not exist"),
+        Metric("traffic_bad_frames", "transitions", "transitions rejected for the size or checksum of a frame"),
+        Metric("traffic_bad_observations", "transitions", "transitions rejected for an observation that is not finite"),
+        Metric("traffic_bad_rewards", "transitions", "transitions rejected for a reward beyond `env.reward_limit`"),
+        Metric("traffic_bad_steps", "transitions", "transitions rejected for more steps than `actor.n_steps`"),
+        Metric("traffic_bad_priorities", "transitions", "transitions rejected for an impossible TD error"),
+        Metric("traffic_bad_snapshots", "transitions", "transitions rejected for the size of their snapshot"),
         Metric("traffic_duplicate_chunks", "chunks", "chunks received more than once"),
         Metric("traffic_gaps", "chunks", "chunks received before their predecessor"),
         Metric("traffic_overruns", "chunks", "chunks received beyond `system.in_flight` of their actor"),
         Metric("traffic_dropped_requests", "requests", "requests for batches in excess of `system.prefetch`"),
+        Metric("traffic_unusable", "transitions", "transitions in batches that the learner could not train on"),
         Metric("traffic_candidates_reissued", "transitions", "candidates reassigned after their actor left"),
-        Metric("traffic_candidates_failed", "transitions", "candidates whose state could not be restored"),
+        Metric("traffic_candidates_failed", "transitions", "candidates whose state could not be re-entered"),
         Metric("traffic_candidates_given_up", "transitions", "candidates given up after two actors left"),
         Metric("traffic_malformed", "messages", "messages that could not be decoded"),
         Metric("traffic_refused_messages", "messages", "messages decoded but rejected as invalid"),
@@ -122,6 +139,13 @@ METRICS: dict[str, tuple[Metric, ...]] = {
 }
 """The keys of `metrics.jsonl`, by section. The last section and `learner_waiting` are absent in single-process runs."""
 
+_GROUPS = {"Evaluation": "eval"}  # sections whose group in TensorBoard and the trackers is not their own name
+_TAGS = {
+    metric.name: f"{_GROUPS.get(title, title.lower())}/{metric.name}"
+    for title, section in METRICS.items()
+    for metric in section
+}
+
 EVALUATION_METRICS = (
     Metric("t", "transitions", "clock t of the evaluated weights"),
     Metric("games", "episodes", "number of episodes"),
@@ -131,6 +155,11 @@ EVALUATION_METRICS = (
     Metric("median", "points", "median score"),
 )
 """The keys of `evaluations.jsonl`."""
+
+
+def tag_of(name: str) -> str:
+    """Return the name of a metric in TensorBoard and in trackers, such as "learner/loss"; unknown names stay."""
+    return _TAGS.get(name, name)
 
 
 def metric_names() -> set[str]:

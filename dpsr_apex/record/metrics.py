@@ -8,13 +8,15 @@ end in `_per_second` or `_seconds`; all others are identical when a run is repea
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
+from dpsr_apex.config import Config
 from dpsr_apex.files import append_row, encode_row, read_rows, write_atomically
 from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.record.tracking.background import BackgroundTracker
 from dpsr_apex.state import State
 
 if TYPE_CHECKING:
@@ -26,13 +28,16 @@ WALL_CLOCK = ("_per_second", "_seconds")
 class Metrics:
     """The rows of a run. For a run that continues from a checkpoint, rows after its clock are dropped."""
 
-    def __init__(self, run: RunDirectory, resumed_at: int | None = None) -> None:
+    def __init__(
+        self, run: RunDirectory, resumed_at: int | None = None, trackers: Sequence[BackgroundTracker] = ()
+    ) -> None:
         from dpsr_apex.record.tensorboard import EventFile  # loaded only by processes that write rows
 
         self._path = run.metrics
         if resumed_at is not None:
             truncate_after(self._path, resumed_at)
         self._events: EventFile = EventFile(run.tensorboard, resumed_at)
+        self._trackers = trackers
 
     def __enter__(self) -> Self:
         return self
@@ -44,12 +49,29 @@ class Metrics:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append `row`, which must have a `t`; non-finite numbers become null. Raise OSError on a full disk."""
+        self.track(row)
         append_row(self._path, row)
         self._events.write(row)
 
+    def describe(self, config: Config) -> None:
+        """Write the settings of a new run for TensorBoard. Raise OSError on a full disk."""
+        self._events.describe(config)
+
+    def track(self, row: Mapping[str, Any]) -> None:
+        """Send `row` to the trackers only."""
+        for tracker in self._trackers:
+            tracker.write(dict(row))
+
+    def report_trackers(self) -> None:
+        """Report trackers that have failed without waiting for the next row."""
+        for tracker in self._trackers:
+            tracker.report()
+
     def close(self) -> None:
-        """Close the TensorBoard file; the JSON file is closed after every row."""
+        """Close the TensorBoard file and the trackers; the JSON file is closed after every row."""
         self._events.close()
+        for tracker in self._trackers:
+            tracker.close()
 
 
 class Interval:

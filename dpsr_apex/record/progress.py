@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from dpsr_apex.config import RunConfig
 from dpsr_apex.config_files import load_config
 from dpsr_apex.files import BadLine, read_rows
-from dpsr_apex.record.checkpoint import has_checkpoint
+from dpsr_apex.record.checkpoint import clock_of, has_checkpoint, list_checkpoints
+from dpsr_apex.record.journal.position import journal_t
 from dpsr_apex.record.run_directory import RunDirectory
 
 
@@ -54,6 +55,12 @@ def is_evaluated(run: RunDirectory) -> bool:
 def is_finished(run: RunDirectory) -> bool:
     """Whether there is nothing left to do: the run is trained and evaluated."""
     return is_evaluated(run) and is_trained(run)
+
+
+def saved_at(run: RunDirectory) -> int:
+    """Return the clock of the newest checkpoint, or after the last record of the journal; 0 if there is neither."""
+    saved = list_checkpoints(run.checkpoints)
+    return max(clock_of(saved[-1]) if saved else 0, journal_t(run))
 
 
 def passed(period: int, since: int, t: int) -> bool:

@@ -17,6 +17,7 @@ from dpsr_apex.record.census import take_census
 from dpsr_apex.record.metrics import Interval, Metrics
 from dpsr_apex.record.progress import passed
 from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.record.tracking.background import BackgroundTracker
 from dpsr_apex.replay.records import Counters
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.state import State, join, split
@@ -49,10 +50,17 @@ class Recorder:
         self._interval = Interval()
         self._progress = (time.monotonic(), 0, 0)  # time, t and updates of the last row
 
-    def open(self, resumed_at: int | None, updates: int = 0) -> Metrics:
-        """Open the files of rows; if the run continues at clock `resumed_at`, later rows are dropped."""
-        self._progress = (time.monotonic(), resumed_at or 0, updates)
-        self._metrics = Metrics(self._run, resumed_at)
+    def open(self, resumed_at: int | None, updates: int = 0, t: int | None = None) -> Metrics:
+        """Open the files of rows; if the run continues after the rows of clock `resumed_at`, later rows are dropped.
+
+        `t` is the clock at which the run continues, if that is later.
+        """
+        self._progress = (time.monotonic(), (resumed_at or 0) if t is None else t, updates)
+        names = self._config.run.track
+        trackers = [BackgroundTracker(name, self._config, self._run, resumed_at, self._note) for name in names]
+        self._metrics = Metrics(self._run, resumed_at, trackers)
+        if resumed_at is None:
+            self.guard(lambda: self._metrics.describe(self._config))
         # The evaluator adds the last evaluation after the checkpoint of the last step.
         logged = (row.get("evaluation_t") or 0 for row in read_rows(self._run.metrics))
         self.totals.evaluation_logged = max(self.totals.evaluation_logged, *logged, 0)
@@ -81,6 +89,11 @@ class Recorder:
     def add_evaluation(self, t: int, mean: float) -> None:
         """Add the newest evaluation, of the weights at clock `t`; the next row contains it, if no row does yet."""
         self.totals.evaluation_t, self.totals.evaluation_mean = t, mean
+
+    def track_evaluation(self, t: int, mean: float) -> None:
+        """Send the last evaluation, of the weights at clock `t`, to the trackers, unless a row has it."""
+        if t > self.totals.evaluation_logged:
+            self._metrics.track({"t": t, "evaluation_t": t, "evaluation_mean": mean})
 
     def exclude_time(self, seconds: float) -> None:
         """Exclude time from the speed since the last row; it still counts as time of the run."""

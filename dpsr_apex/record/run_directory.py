@@ -13,13 +13,22 @@ from pathlib import Path
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import dump_config
 from dpsr_apex.errors import UserError
-from dpsr_apex.files import UNFINISHED, write_atomically
+from dpsr_apex.files import UNFINISHED, sync, write_atomically
+from dpsr_apex.logs import LimitRepeats, RotatingLog
+
+LOCK, REPLAY_LOCK = "lock", "replay.lock"  # files of `dpsr_apex.record.lock`
 
 _PACKAGE = "dpsr_apex"
 
 
 class RunDirectoryError(UserError):
     """Raised for a path that cannot be used as a run directory: the reason, and what to do."""
+
+
+class RunDirectoryRemoved(RunDirectoryError):
+    """Raised when the directory of a run in progress was removed."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)
@@ -54,14 +63,44 @@ class RunDirectory:
         return self.path / "tensorboard"
 
     @property
+    def table(self) -> Path:
+        """The scalars of `metrics` as a table, if the run is tracked with csv."""
+        return self.path / "metrics.csv"
+
+    @property
+    def tracking(self) -> Path:
+        """The folder of the ids of the run in trackers, and of their local files; missing if there are none."""
+        return self.path / "tracking"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
+    def journal(self) -> Path:
+        """The folder of the journal of a multi-process run: what has changed since its checkpoints."""
+        return self.path / "journal"
+
+    @property
     def logs(self) -> Path:
         """The folder of log files, one per process."""
         return self.path / "logs"
+
+    @property
+    def quarantine(self) -> Path:
+        """The folder of transitions that could not be used; missing if there are none."""
+        return self.path / "quarantine"
+
+    @property
+    def moments(self) -> Path:
+        """The stored transitions that were chosen in the explorer, each with its snapshot, and notes about them."""
+        return self.path / "moments.safetensors"
+
+    @property
+    def starts(self) -> Path:
+        """The moments at which episodes of the run begin: a copy of `actor.start_from`."""
+        return self.path / "starts.safetensors"
 
     @property
     def curve(self) -> Path:
@@ -89,14 +128,18 @@ class RunDirectory:
         return self.path / "ending.json"
 
     @property
-    def keys(self) -> Path:
-        """The folder of the keys that processes on other machines need."""
-        return self.path / "keys"
+    def provenance(self) -> Path:
+        """The command, versions and machine of every start, and how it ended; two JSON lines each."""
+        return self.path / "provenance.jsonl"
 
     @property
-    def client_key(self) -> Path:
-        """The only key file that a process on another machine needs."""
-        return self.keys / "client.key"
+    def keys(self) -> Path:
+        """The folder of the key files, one for each role of a process."""
+        return self.path / "keys"
+
+    def key_of(self, role: str) -> Path:
+        """The key file of a role."""
+        return self.keys / f"{role}.key"
 
     @property
     def best_weights(self) -> Path:
@@ -112,16 +155,33 @@ class RunDirectory:
     def create(cls, path: Path) -> RunDirectory:
         """Create a run directory; an existing folder must be empty, because a run never overwrites another."""
         cls.ensure_free(path)
-        run = cls(path)
-        for folder in (run.tensorboard, run.checkpoints, run.logs):
-            folder.mkdir(parents=True, exist_ok=True)
+        run, new = cls(path), [folder for folder in (path, *path.parents) if not folder.exists()]
+        try:
+            for folder in (run.tensorboard, run.checkpoints, run.logs):
+                folder.mkdir(parents=True, exist_ok=True)
+            for folder in new:  # a power cut must not take the directory with everything in it
+                with suppress(PermissionError):  # the folder around it may be one that nobody can list
+                    sync(folder.parent)
+        except OSError as error:
+            raise RunDirectoryError(f"{path} cannot be created: {error.strerror}. Choose another place") from error
         return run
+
+    def ensure_present(self) -> None:
+        """Raise RunDirectoryRemoved if the directory of this run in progress was removed."""
+        try:
+            self.config.stat()
+        except FileNotFoundError:
+            raise RunDirectoryRemoved(
+                f"{self.path} was removed while the run was in progress, so nothing can be saved: the run has ended"
+            ) from None
+        except OSError:  # a network file system that does not answer at the moment
+            pass
 
     @staticmethod
     def is_free(path: Path) -> bool:
-        """Whether it contains no completed file; a run that was killed early leaves only empty folders."""
-        files = (entry for entry in path.rglob("*") if entry.is_file() and not entry.name.startswith(UNFINISHED))
-        return not path.is_dir() or not any(files)
+        """Whether it contains no completed file; a run that was killed early leaves only locks and empty folders."""
+        files = (entry.name for entry in path.rglob("*") if entry.is_file())
+        return not path.is_dir() or all(name in (LOCK, REPLAY_LOCK) or name.startswith(UNFINISHED) for name in files)
 
     @staticmethod
     def ensure_free(path: Path) -> None:
@@ -147,7 +207,8 @@ class RunDirectory:
     def log_to(self, name: str) -> Iterator[logging.Logger]:
         """Append the package's log to `logs/<name>.log` inside the block; yield the package's logger."""
         self.logs.mkdir(exist_ok=True)
-        handler = _LogFile(self.logs / f"{name}.log", encoding="utf-8")
+        handler = RotatingLog(self.logs / f"{name}.log", encoding="utf-8")
+        handler.addFilter(LimitRepeats())
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger = logging.getLogger(_PACKAGE)
         level = logger.level
@@ -159,18 +220,6 @@ class RunDirectory:
             logger.removeHandler(handler)
             logger.setLevel(level)
             handler.close()
-
-
-class _LogFile(logging.FileHandler):
-    """A log file on a disk that may be full: lines that cannot be written are silently lost."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- name defined by logging
-        """Ignore the error: the run itself reports that the disk is full."""
-
-    def close(self) -> None:
-        """Close the file, even if its last lines cannot be written."""
-        with suppress(OSError):
-            super().close()
 
 
 def name_of(config: Config) -> str:

@@ -54,3 +54,14 @@ def test_a_replay_whose_transitions_are_all_alike_has_a_census_too() -> None:
     row = take_census(replay)
     assert row["age_deciles"] == [0.0] * 11
     assert sum(row["priority_histogram"]["counts"]) == 1
+
+
+def test_after_evictions_the_census_is_of_what_is_left(replay: Replay) -> None:
+    full = take_census(replay)
+    evicted = replay.identities[::3]
+    replay.evict(evicted)
+    row = take_census(replay)
+    assert sum(row["age_histogram"]["counts"]) == 150 - evicted.size
+    assert row["priority_mean"] == pytest.approx(replay.priorities.mean())
+    replay.evict(replay.identities)
+    assert take_census(replay) == dict.fromkeys(full)

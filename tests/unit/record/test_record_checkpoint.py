@@ -22,6 +22,7 @@ from dpsr_apex.record import checkpoint as subject
 from dpsr_apex.record.checkpoint import (
     FORMAT,
     DamagedCheckpoint,
+    discard_after,
     list_checkpoints,
     load_checkpoint,
     newest_checkpoint,
@@ -287,6 +288,23 @@ def test_kill_in_the_middle_of_a_save(tmp_path: Path, stage: str, t: int, surviv
     assert found.parts["replay"].facts == {"t": survivor}
     path = save_checkpoint(tmp_path, 3, parts(), keep=1)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_was_removed_does_not_come_back_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its journal is removed next, so that nothing could continue from it."""
+    for t in (1, 2):
+        save_checkpoint(tmp_path, t, parts(), keep=2)
+    listed: list[list[Path]] = []  # when the folder was flushed
+
+    def watched(path: Path) -> None:
+        if path == tmp_path:
+            listed.append(list_checkpoints(tmp_path))
+
+    monkeypatch.setattr(subject, "sync", watched)
+    save_checkpoint(tmp_path, 3, parts(), keep=2)
+    assert listed[-1] == list_checkpoints(tmp_path)
+    discard_after(tmp_path, 2)
+    assert listed[-1] == list_checkpoints(tmp_path)
 
 
 def test_a_file_that_grows_too_large_leaves_the_last_good_one(tmp_path: Path) -> None:
