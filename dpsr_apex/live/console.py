@@ -10,10 +10,16 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 
 def make_console(kind: type[Console] = Console) -> Console:
-    """Return a console on standard output; a character that cannot be encoded becomes a question mark."""
+    """Return a console on standard output; a character that cannot be encoded becomes a question mark.
+
+    A notebook gets plain lines: its kernel claims to be a colour terminal, but nothing can be drawn over there.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    return kind(emoji=False, markup=False, highlight=False)
+    console = kind(emoji=False, markup=False, highlight=False)
+    if console.is_jupyter:
+        return kind(emoji=False, markup=False, highlight=False, force_jupyter=False, force_terminal=False, width=120)
+    return console
 
 
 def make_progress(console: Console) -> Progress:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 from numpy.typing import NDArray
 
 from dpsr_apex.config import Config
 from dpsr_apex.files import atomic_path, read_rows
 from dpsr_apex.record.evaluations import random_score
 from dpsr_apex.record.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Row = Mapping[str, Any]
 Floats = NDArray[np.float64]
@@ -55,6 +55,8 @@ def draw_curve(
     `rows` are those of `metrics.jsonl`; each evaluation needs `t` and `scores`. Either may be empty. `random_play` is
     the mean score of a random policy.
     """
+    from matplotlib.figure import Figure  # here, because it would delay the start of every run
+
     figure = Figure(figsize=(9, 6.5), dpi=120, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
     figure.suptitle(title, fontsize=13, fontweight="bold")
@@ -104,6 +106,8 @@ def _finish_returns(axes: Axes) -> None:
 
 
 def _draw_shares(axes: Axes, rows: Sequence[Row]) -> None:
+    from matplotlib.ticker import EngFormatter
+
     _tidy(axes)
     axes.set_xlabel("transitions")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,10 +39,13 @@ class Known:
     title: str
     goal: Goal
     row: dict[str, Any] = field(default_factory=lambda: {"t": 0})
-    stats: Stats | None = None  # None for a single-process run
+    stats: Stats | None = None  # None for a single-process run, and until the head of another one has answered
     returns: list[Point] = field(default_factory=list)  # (t, mean of an interval)
     evaluations: list[Point] = field(default_factory=list)  # (t, mean)
     speeds: dict[str, float] = field(default_factory=dict)  # steps/s by the name of an actor
+    is_alone: bool = True  # whether it is a single-process run
+    pace: float | None = None  # recent steps of the goal per second
+    began_at: float | None = None  # time.monotonic() minus the duration of the run so far; None if that is unknown
 
 
 class Section(NamedTuple):
@@ -59,7 +63,7 @@ def progress(known: Known, width: int) -> Text:
     goal = known.goal
     steps = goal.done(known.row)
     done = steps / goal.steps
-    left = f"{time_left(known.row, goal)} left"
+    left = f"{time_left(known.row, goal, known.pace)} left"
     counts = f"{steps:,} / {goal.steps:,}"
     for words in (f"{counts} {goal.unit}   {done:.1%}   {left}", f"{counts}   {left}"):
         if len(words) + 12 <= width:
@@ -70,7 +74,8 @@ def progress(known: Known, width: int) -> Text:
 
 def age_of_run(known: Known) -> Text:
     """Return how long the run has been running."""
-    seconds = known.row.get("elapsed_seconds")
+    began = known.began_at
+    seconds = known.row.get("elapsed_seconds") if began is None else time.monotonic() - began
     return Text() if seconds is None else Text(f"{duration(seconds)} so far", QUIET)
 
 
@@ -143,7 +148,7 @@ def replay(known: Known) -> Section:
         )
         replaced = Text.assemble(_label("replaced"), _named(width - LABEL, *means))
         bars = (height - 4) // 2
-        if bars < 1 or not {"age_histogram", "priority_histogram"} <= row.keys():
+        if bars < 1 or not all(row.get(f"{what}_histogram") for what in _STORED):  # an empty replay has none
             stored = [_entry(what, (short(row.get(f"{what}_mean")), "mean")) for what in _STORED]
             return [filled, replaced, *stored][:height]
         plots = [line for what in _STORED for line in _distribution(row, what, width, bars)]
@@ -187,7 +192,7 @@ def rate_limiter(known: Known) -> Section:
     stats = known.stats
     achieved = stats.rate.achieved if stats else known.row.get("steps_per_update")
     target = _target(stats.rate.steps_per_update) if stats else []
-    words, style = _waiting(stats)
+    words, style = _waiting(stats, known.is_alone)
 
     def draw(width: int, height: int) -> Lines:
         ratio = _entry("steps per update" if width >= WIDE else "ratio", *target, (number(achieved, 3), "achieved"))
@@ -200,8 +205,10 @@ def rate_limiter(known: Known) -> Section:
 _STORED = ("age", "priority")
 
 
-def _waiting(stats: Stats | None) -> tuple[str, str]:
+def _waiting(stats: Stats | None, is_alone: bool) -> tuple[str, str]:
     """Return who waits as text, and its style."""
+    if stats is None and not is_alone:
+        return "The processes are starting", QUIET
     if stats is None:
         return "One process: nobody waits", QUIET
     return (describe_waits(stats.waiting), "") if stats.waiting else ("Nobody waits", QUIET)
@@ -209,14 +216,14 @@ def _waiting(stats: Stats | None) -> tuple[str, str]:
 
 def _actors_of(known: Known) -> list[ActorStats]:
     """Return the actors in the run; for a single-process run, that process."""
-    if known.stats:
-        return known.stats.actors
+    if known.stats or not known.is_alone:
+        return known.stats.actors if known.stats else []
     epsilon = known.row.get("epsilon", math.nan)
     return [ActorStats(THIS_PROCESS, 0, "", epsilon, epsilon, heard_seconds_ago=0.0, sent=0, recycling=0)]
 
 
 def _actor_table(known: Known, shown: Sequence[ActorStats], width: int) -> Lines:
-    own_speed = {} if known.stats else {THIS_PROCESS: known.row.get("steps_per_second")}
+    own_speed = {} if known.stats or not known.is_alone else {THIS_PROCESS: known.row.get("steps_per_second")}
     speeds = known.speeds | own_speed
     cells = [("steps/s", "ε", "heard")]
     cells += [(_steps(speeds.get(actor.name)), _epsilon(actor), _heard(actor.heard_seconds_ago)) for actor in shown]

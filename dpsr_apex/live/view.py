@@ -19,6 +19,7 @@ from rich.live import Live
 from dpsr_apex import timeouts
 from dpsr_apex.live.console import make_console
 from dpsr_apex.live.layout import Screen
+from dpsr_apex.live.pace import Pace
 from dpsr_apex.live.panels import Known
 from dpsr_apex.live.plots import Point
 from dpsr_apex.live.words import plain_line
@@ -42,14 +43,19 @@ class LastingConsole(Console):
 
 
 class LiveView:
-    """Shows a run that ends at `goal`. Rows may lack any key: missing values are shown as a dash."""
+    """Shows a run that ends at `goal`. Rows may lack any key: missing values are shown as a dash.
 
-    def __init__(self, goal: Goal, console: Console | None = None, title: str = "") -> None:
-        self._known = Known(title or "dpsr-apex", goal)
+    `is_alone`: whether it is a run in a single process, which has no statistics.
+    """
+
+    def __init__(self, goal: Goal, console: Console | None = None, title: str = "", is_alone: bool = True) -> None:
+        self._known = Known(title or "dpsr-apex", goal, is_alone=is_alone)
+        self._pace = Pace(goal)
         self._console = console or make_console(LastingConsole)
         self._screen = Screen(self._known)
         self._speeds = Speeds()
         self._shown_t = -1  # clock of the newest row
+        self._began_at = math.inf  # time.monotonic() minus the duration of the run, if this view has seen it start
         self._due_at = -math.inf  # earliest time of the next redraw
         self._live = Live(console=self._console, auto_refresh=False) if _can_redraw(self._console) else None
 
@@ -63,6 +69,9 @@ class LiveView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
+            if self._known.stats:  # the last ones are from before the end, when nobody waits any more
+                self._known.stats = self._known.stats._replace(waiting=[])
+                self._screen.renew()
             self._draw()
             self._live.stop()
 
@@ -74,9 +83,21 @@ class LiveView:
             self.evaluated(evaluation)
         self._draw()
 
-    def update(self, row: Row) -> None:
-        """Show a new row of metrics, as a line of text without a terminal; a repeated row is ignored."""
-        self._show_row(row)
+    def start_clock(self) -> None:
+        """Show the time since now, or since the rows that were recalled, as the duration of the run.
+
+        Rows, whose processes started later than this one, do not turn it back.
+        """
+        self._began_at = time.monotonic() - self._known.row.get("elapsed_seconds", 0.0)
+        self._known.began_at = self._began_at
+
+    def update(self, row: Row, age: float = 0.0) -> None:
+        """Show a row written `age` seconds ago, as a line of text without a terminal; ignore a repeated row."""
+        self._show_row(row, age)
+        self._draw_when_due()
+
+    def refresh(self) -> None:
+        """Redraw if that is due, because time passes even if nothing else happens."""
         self._draw_when_due()
 
     def evaluated(self, row: Row) -> None:
@@ -105,17 +126,21 @@ class LiveView:
         """Print a line that stays on the screen, for example that the disk is full."""
         self._print(text)
 
-    def _show_row(self, row: Row) -> None:
+    def _show_row(self, row: Row, age: float = 0.0) -> None:
         if row["t"] == self._shown_t:
             return
         self._take(row)
+        if "elapsed_seconds" in row:
+            self._known.began_at = min(self._began_at, time.monotonic() - row["elapsed_seconds"] - age)
         if not self._live:
-            self._print(plain_line(self._known.row, self._known.goal))
+            self._print(plain_line(self._known.row, self._known.goal, self._known.pace))
 
     def _take(self, row: Row) -> None:
         self._shown_t = row["t"]
         known = {name: value for name, value in row.items() if value is not None and name != "evaluation_mean"}
         self._known.row.update(known)
+        self._pace.add(row)
+        self._known.pace = self._pace.steps_per_second
         self._add(self._known.returns, row["t"], row.get("return_mean"))
 
     def _add(self, points: list[Point], t: int, value: float | None) -> None:

@@ -70,6 +70,7 @@ def stats_of(actors: int) -> Stats:
             for place in range(actors)
         ],
         learner=LearnerStats(0.1, Learning(59_000, 100, 0.1, 1.5, 1.0, waiting=0.43)),
+        heard={},
         waiting=[ActorsPaused(updates_behind=13, limit=12)],
         notes=[],
         row={},

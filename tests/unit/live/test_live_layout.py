@@ -26,6 +26,13 @@ def known(actors: int = 0) -> Known:
     return found
 
 
+def with_an_empty_replay() -> Known:
+    """A run of which everything was quarantined."""
+    found = known(2)
+    found.row |= {"stored": 0, "fill": 0.0} | {name: None for name in ROW if name.startswith(("age_", "priority_"))}
+    return found
+
+
 def lines_of(run: Known, width: int, height: int) -> list[str]:
     return [line.plain for line in [*head(run, width, height), *body(run, width, height)]]
 
@@ -36,7 +43,9 @@ def text_of(run: Known, width: int, height: int) -> str:
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize(
-    "run", [known(), known(2), known(90), Known("", Goal(1_000))], ids=["solo", "two", "many", "nothing"]
+    "run",
+    [known(), known(2), known(90), with_an_empty_replay(), Known("", Goal(1_000))],
+    ids=["solo", "two", "many", "empty", "nothing"],
 )
 def test_nothing_is_broader_or_higher_than_the_screen(run: Known, width: int, height: int) -> None:
     lines = lines_of(run, width, height)

@@ -50,6 +50,16 @@ def test_a_row_and_stats_are_on_one_screen() -> None:
         assert figure in last_screen(console)
 
 
+def test_the_last_screen_of_a_run_does_not_say_that_somebody_waits(clock: list[float]) -> None:
+    console = terminal()
+    with LiveView(Goal(1_000_000), console, "title") as view:
+        view.show(STATS._replace(row=ROW))
+        clock[0] = 1_000.0
+        view.refresh()
+        assert "Actors paused" in last_screen(console)
+    assert "Actors paused" not in last_screen(console)
+
+
 def test_the_clock_moves_between_rows(clock: list[float]) -> None:
     console = terminal()
     with LiveView(Goal(1_000), console) as view:

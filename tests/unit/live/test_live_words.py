@@ -11,6 +11,7 @@ from dpsr_apex.record.progress import Goal
 from dpsr_apex.wire.statistics import (
     ActorsMissing,
     ActorsPaused,
+    JournalBlocked,
     LearnerMissing,
     LearnerPaused,
     RoundsOpen,
@@ -28,6 +29,7 @@ WORDS: list[tuple[Wait, str]] = [
     (LearnerPaused(3_000), "Learner paused: the next update needs 3,000 more transitions"),
     (UpdatesOwed(10), "10 updates left"),
     (RoundsOpen(1), "1 recycling round still open"),
+    (JournalBlocked("The disk is full"), "The disk is full"),
 ]
 
 
