@@ -17,7 +17,7 @@ from dpsr_apex.config import Config
 from dpsr_apex.config_files import parse_config
 from dpsr_apex.interrupt import Interrupt
 from dpsr_apex.processes.discovery import HeadLocator
-from dpsr_apex.processes.link import ReplayLink, ask_terms_of, request_to_join
+from dpsr_apex.processes.link import RefusedByReplay, ReplayLink, ask, ask_terms_of, request_to_join
 from dpsr_apex.processes.weights import LearnerLink
 from dpsr_apex.protocol.client_instructions import (
     ActorInstruction,
@@ -28,9 +28,14 @@ from dpsr_apex.protocol.client_instructions import (
     SetPosition,
 )
 from dpsr_apex.protocol.clients import ActorClient
+from dpsr_apex.record.moments import decode_moments
+from dpsr_apex.replay.transitions import Transitions
 from dpsr_apex.roles.actor import Actor
+from dpsr_apex.roles.authentication import SnapshotKey
 from dpsr_apex.roles.build import ACTING, build_agent, build_env, one_thread, seeds
 from dpsr_apex.roles.recycling import Recycling
+from dpsr_apex.roles.starts import NO_STARTS
+from dpsr_apex.wire.messages import Starts, StartsRequest
 from dpsr_apex.wire.sockets import wait
 
 log = logging.getLogger(__name__)
@@ -40,15 +45,26 @@ def run_actor(head: HeadLocator, name: str) -> int:
     """Join the run of this head and act until it ends; return the exit code."""
     terms = ask_terms_of(head)
     config = one_thread(parse_config(terms.config, f"the config of {head.address.endpoint}"))
+    starts = _starts(config, head)
     with Interrupt() as interrupt:
-        ActorProcess(config, head, terms.run_id, name).run(interrupt)
+        ActorProcess(config, head, terms.run_id, name, starts).run(interrupt)
     return interrupt.exit_code
+
+
+def _starts(config: Config, head: HeadLocator) -> Transitions:
+    """Return the transitions at whose states some episodes begin, from the head."""
+    if not config.actor.start_from:
+        return NO_STARTS
+    answer = ask(head.address, StartsRequest(), timeouts.HEAD_ANSWER)
+    if not isinstance(answer, Starts):
+        raise RefusedByReplay(f"{head.address.endpoint} has no moments to begin episodes at")
+    return decode_moments(answer.content, f"the moments of {head.address.endpoint}").transitions
 
 
 class ActorProcess:
     """One actor, and its sockets to the replay and to the learner."""
 
-    def __init__(self, config: Config, head: HeadLocator, run_id: str, name: str) -> None:
+    def __init__(self, config: Config, head: HeadLocator, run_id: str, name: str, starts: Transitions) -> None:
         request = request_to_join(run_id, "actor", name, "")
         agent_seed, actor_seed, recycler_seed, *env_seeds = seeds(
             config, ACTING, 3 + config.actor.environments, request.incarnation
@@ -57,11 +73,13 @@ class ActorProcess:
         recycler = build_env(config, recycler_seed, training=True) if config.replay.recycles else None
         agent = build_agent(config, envs[0], agent_seed)
         self._environment = envs[0].description
-        self._actor = Actor(config, agent, envs, recycler, np.random.default_rng(actor_seed))
-        self._client = ActorClient(request._replace(environment=self._environment), config.system, time.monotonic())
+        self._actor = Actor(config, agent, envs, recycler, np.random.default_rng(actor_seed), starts)
+        request = request._replace(environment=self._environment, layout=envs[0].layout)
+        self._client = ActorClient(request, config.system, time.monotonic())
         self._replay = ReplayLink(head, self._client)
         self._learner = LearnerLink(agent, head, self._client.weights)
         self._recycling: Recycling | None = None
+        self._snapshot_key = SnapshotKey(head.address.keys.snapshot_key)
 
     def run(self, interrupt: Interrupt) -> None:
         """Act until the run ends, or this process is asked to stop."""
@@ -85,13 +103,13 @@ class ActorProcess:
 
     def _step(self) -> None:
         collected = self._actor.step()
-        transitions, td_errors = collected or (None, None)
+        transitions, td_errors = (self._snapshot_key.sign(collected[0]), collected[1]) if collected else (None, None)
         self._client.stepped(transitions, td_errors, [*self._actor.drain_episodes()])
 
     def _recycle_one(self) -> None:
         """Take one step of recycling, and answer when a chain ends; the actor's own episodes continue in between."""
         if self._recycling is None and (request := self._client.next_to_recycle()) is not None:
-            self._recycling = self._actor.begin_recycling(request)
+            self._recycling = self._actor.begin_recycling(request, self._snapshot_key.faults(request.starts))
         if self._recycling is None:
             return
         last = self._recycling.advance()
@@ -99,7 +117,8 @@ class ActorProcess:
         if last is not None:
             self._recycling = None
         if answer is not None:
-            self._execute(self._client.recycled(answer))
+            signed = self._snapshot_key.sign(answer.transitions)
+            self._execute(self._client.recycled(answer._replace(transitions=signed)))
 
     def _execute(self, instructions: Iterable[ActorInstruction]) -> None:
         for instruction in instructions:

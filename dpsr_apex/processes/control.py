@@ -9,12 +9,12 @@ from dpsr_apex.formatting import counted
 from dpsr_apex.processes.discovery import Address, FileRegistry, find_head
 from dpsr_apex.processes.statistics import ask_stats
 from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError
-from dpsr_apex.wire.messages import SetActors, SetRate
+from dpsr_apex.wire.messages import OWNER, SetActors, SetRate
 
 
 def address_of(run: RunDirectory) -> Address:
     """Return the address of the run's head; raise RunDirectoryError if it has none."""
-    found = find_head(FileRegistry(run.connection), run.client_key)
+    found = find_head(FileRegistry(run.connection), run.key_of(OWNER), OWNER)
     if found is None:
         raise RunDirectoryError(f"{run.path} is not running, or is a single-process run, which has no head")
     return found.address

@@ -2,7 +2,7 @@
 
 A registry is a file in a shared folder, or a service of a cluster engine (`dpsr_apex.supervise.ray`). Only the head is
 registered: the learner sends its own address when it joins, and the head forwards it with every heartbeat.
-Records in a registry are not trusted: to connect to a head on another machine, a client must have its key.
+Records in a registry are not trusted: a client connects only to a head whose public key is in its key file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -19,31 +20,32 @@ from typing import NamedTuple, Protocol
 from dpsr_apex import timeouts
 from dpsr_apex.files import write_atomically
 from dpsr_apex.wire.addresses import BadAddress, host_and_port, is_loopback
-from dpsr_apex.wire.keys import BadKeyFile, ClientKeys, load_client_keys
+from dpsr_apex.wire.keys import BadKeyFile, Keys, load_keys
+from dpsr_apex.wire.messages import SERVER
 
 log = logging.getLogger(__name__)
 
 
 class Address(NamedTuple):
-    """The endpoint of a server, and the keys that it requires."""
+    """The endpoint of a server, and the keys of a client of it."""
 
     endpoint: str
-    keys: ClientKeys | None
+    keys: Keys
 
 
 @dataclass(frozen=True)
 class HeadRecord:
-    """The record that a head publishes; raises ValueError if other machines could reach it without a key."""
+    """The record that a head publishes; raises ValueError if it has no public key."""
 
     endpoint: str  # address for clients
-    public_key: str  # of its socket; empty if only this machine can reach it
+    public_key: str  # of its socket
     incarnation: int  # random number, different for each process of the head
     machine: str = field(default_factory=socket.gethostname)  # its own host name
 
     def __post_init__(self) -> None:
         host_and_port(self.endpoint)
-        if not self.public_key and not is_loopback(self.endpoint):
-            raise ValueError(f"{self.endpoint} cannot be published without a key, because other machines can reach it")
+        if not self.public_key:
+            raise ValueError(f"the head at {self.endpoint} has no public key")
 
 
 class Registry(Protocol):
@@ -79,8 +81,9 @@ class FileRegistry:
             return None
 
     def withdraw(self) -> None:
-        """Remove the file."""
-        self._file.unlink(missing_ok=True)
+        """Remove the file, unless the folder is read-only: a record without a head is found not to answer."""
+        with suppress(OSError):
+            self._file.unlink()
 
     def __str__(self) -> str:
         return str(self._file.parent)
@@ -130,43 +133,42 @@ class HeadLocator:
         return True
 
 
-def find_head(registry: Registry, key: Path) -> Found | None:
-    """Return the head in this registry, with the client's keys from this file if it needs any; None without a head.
+def find_head(registry: Registry, key: Path, role: str) -> Found | None:
+    """Return the head in this registry, with the keys of this role from this file; None without a head.
 
     Raise BadKeyFile if the keys belong to another head, BadAddress if this machine cannot reach it.
     """
     record = registry.look_up()
     if record is None:
         return None
-    if not record.public_key and record.machine != socket.gethostname():
-        # Another program may listen on that address on this machine, and without keys it is not authenticated.
+    if is_loopback(record.endpoint) and record.machine != socket.gethostname():
         raise BadAddress(
             f"the head in {registry} is on {record.machine} and accepts only connections from that machine: "
             "start it with --bind 0.0.0.0:0 to accept others"
         )
-    keys = load_client_keys(key) if record.public_key else None
-    if keys and keys.server_public != record.public_key.encode():
+    keys = load_keys(key, role)
+    if keys.public[SERVER] != record.public_key.encode():
         raise BadKeyFile(f"{key} does not belong to the run whose head is published in {registry}")
     return Found(Address(record.endpoint, keys), record.incarnation)
 
 
-def follow_head(registry: Registry, key: Path) -> HeadLocator | None:
-    """Return a locator of the head in this registry, with the client's keys from this file; None without a head."""
-    found = find_head(registry, key)
+def follow_head(registry: Registry, key: Path, role: str) -> HeadLocator | None:
+    """Return a locator of the head in this registry, with the keys of this role from this file; None without a head."""
+    found = find_head(registry, key, role)
     if found is None:
         return None
-    head = HeadLocator(found.address, lambda: find_head(registry, key))
+    head = HeadLocator(found.address, lambda: find_head(registry, key, role))
     head.look_again()
     return head
 
 
 def wait_for_head(
-    registry: Registry, key: Path, seconds: float, is_over: Callable[[], bool] = lambda: False
+    registry: Registry, key: Path, role: str, seconds: float, is_over: Callable[[], bool] = lambda: False
 ) -> HeadLocator | None:
     """Wait for a head in this registry and return its locator; None after `seconds`, or if `is_over`."""
     began = time.monotonic()
     has_logged = False
-    while (head := follow_head(registry, key)) is None:
+    while (head := follow_head(registry, key, role)) is None:
         waited = time.monotonic() - began
         if waited > seconds or is_over():
             return None

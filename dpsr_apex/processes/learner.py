@@ -14,11 +14,13 @@ from dataclasses import replace
 import numpy as np
 
 from dpsr_apex import timeouts
+from dpsr_apex.agent.devices import choose_device
 from dpsr_apex.agent.networks import is_small
 from dpsr_apex.agent.protocol import Update
 from dpsr_apex.config import Config, Device
 from dpsr_apex.config_files import parse_config
 from dpsr_apex.interrupt import Interrupt
+from dpsr_apex.machine import usable_cores
 from dpsr_apex.processes.discovery import HeadLocator
 from dpsr_apex.processes.link import ask_terms_of
 from dpsr_apex.processes.startup import allow_many_connections
@@ -30,6 +32,7 @@ from dpsr_apex.state import State
 from dpsr_apex.wire.messages import LearnerState, Learning, SaveRequest, Weights
 
 PUBLISHING_SHARE = 0.05  # fraction of the time in which weights may be published instead of updated
+DECOMPRESSION_THREADS = 4  # at most, beside a GPU
 VERSION_BITS = 40  # low bits of a version, which count updates; the higher bits identify the learner process
 
 log = logging.getLogger(__name__)
@@ -59,8 +62,11 @@ class LearnerProcess:
         env.close()
         if config.run.threads is None and not is_small(env.observation_shape, env.shows_pixels):
             config = replace(config, run=replace(config.run, threads=threads))
-        self._learner = Learner(config.learner, config.run.total_steps, build_agent(config, env, agent_seed), env.codec)
-        self._talk = Talk(config, head, run_id, bind, self._learner, env.description)
+        agent = build_agent(config, env, agent_seed)
+        is_fast = choose_device(config.learner.device).type == "cuda"  # otherwise cores are needed for the updates
+        decompression = min(DECOMPRESSION_THREADS, usable_cores()) if is_fast else 1
+        self._learner = Learner(config.learner, config.run.total_steps, agent, env.codec, env.actions, decompression)
+        self._talk = Talk(config, head, run_id, bind, self._learner, env)
         self._version_base = secrets.randbits(62 - VERSION_BITS) << VERSION_BITS
         self._t = 0
         self._has_started = False
@@ -101,9 +107,12 @@ class LearnerProcess:
     def _update(self, ready: Ready) -> None:
         began = time.monotonic()
         self._t = ready.batch.t
-        priorities, update = self._learner.learn(ready.batch, ready.staged)
-        self._talk.report(Updated(priorities, self._version))
-        self._report.add(update, time.monotonic() - began)
+        priorities, update, unusable = self._learner.learn(ready.batch, ready.prepared)
+        for message in unusable:
+            self._talk.report(message)
+        if update is not None:
+            self._talk.report(Updated(priorities, self._version))
+            self._report.add(update, time.monotonic() - began)
 
     def _start_from(self, state: LearnerState) -> None:
         """Load the state that the replay has stored; a new run has none."""

@@ -17,6 +17,7 @@ from dpsr_apex.errors import UserError
 from dpsr_apex.processes.discovery import Address, HeadLocator
 from dpsr_apex.protocol.client_instructions import HeadLost, LinkInstruction, LookUpHead, Reconnect, Rejected, Send
 from dpsr_apex.protocol.membership import Membership
+from dpsr_apex.replay.layout import UNKNOWN, Layout
 from dpsr_apex.wire.codec import BadMessage, WrongProtocol, decode, encode
 from dpsr_apex.wire.messages import Hello, Join, Message, Refused, Terms
 from dpsr_apex.wire.sockets import ClientSocket, wait
@@ -52,13 +53,9 @@ def ask(address: Address, question: Message, seconds: float) -> Message:
                     return _decoded(address, frames)
     finally:
         client.close()
-    with_keys, without = (
-        "Does the key file belong to that run?",
-        "If it accepts other machines, it needs its key file (--key)",
-    )
     raise ReplayLost(
         f"No answer from {address.endpoint} within {seconds:.0f} s. "
-        f"Is a run listening there? {with_keys if address.keys else without}"
+        "Is a run listening there, and does the key file (--key) belong to that run?"
     )
 
 
@@ -93,7 +90,7 @@ def ask_terms_of(head: HeadLocator) -> Terms:
             head.look_again()
 
 
-def request_to_join(run_id: str, role: str, name: str, environment: str) -> Join:
+def request_to_join(run_id: str, role: str, name: str, environment: str, layout: Layout = UNKNOWN) -> Join:
     """Return the Join message of a new process; the learner adds the address at which it serves weights."""
     return Join(
         run_id=run_id,
@@ -103,8 +100,9 @@ def request_to_join(run_id: str, role: str, name: str, environment: str) -> Join
         emulator=importlib.metadata.version("ale-py"),
         environment=environment,
         sequence=0,
+        acknowledged=0,
         weights_endpoint="",
-        weights_key=b"",
+        layout=layout,
     )
 
 
@@ -127,11 +125,14 @@ class ReplayLink:
 
     def receive(self) -> Iterator[Message]:
         """Yield the messages that have arrived."""
+        fragments = self.socket.fragments
         while (frames := self.socket.receive()) is not None:
             try:
                 yield decode(frames)
             except BadMessage as error:
                 log.warning("cannot decode a message from the replay: %s", error)
+        if self.socket.fragments != fragments:
+            self._client.membership.heard(time.monotonic())
 
     def execute(self, instruction: LinkInstruction) -> Sequence[LinkInstruction]:
         """Execute one instruction; return those that follow from its result."""

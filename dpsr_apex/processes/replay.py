@@ -6,90 +6,165 @@ emulator.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import logging
-import os
-import secrets
 import time
-import warnings
-from collections.abc import Callable
-from pathlib import Path
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from dpsr_apex import timeouts
+from dpsr_apex.callbacks import Callbacks
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
-from dpsr_apex.files import read_last_row, write_atomically
+from dpsr_apex.files import read_last_row
 from dpsr_apex.interrupt import Interrupt
+from dpsr_apex.machine import available_memory, release_memory, resident_memory
 from dpsr_apex.processes.discovery import FileRegistry, HeadRecord
+from dpsr_apex.processes.journaling import Journaling
+from dpsr_apex.processes.notifier import Notifier, await_last_evaluation
 from dpsr_apex.processes.receive_queue import ReceiveQueue
-from dpsr_apex.processes.startup import allow_many_connections
-from dpsr_apex.processes.weights import pack_weights, unpack_weights
-from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
+from dpsr_apex.processes.recovering import recover_service
+from dpsr_apex.processes.saving import Saving, collect
+from dpsr_apex.processes.startup import allow_many_connections, await_space
+from dpsr_apex.processes.weights import opened_state
+from dpsr_apex.protocol.events import Logged
+from dpsr_apex.protocol.memory_watch import MemoryWatch
+from dpsr_apex.protocol.replay_service import Outgoing
 from dpsr_apex.protocol.state_requests import StateRequests
-from dpsr_apex.record.checkpoint import Checkpoint, newest_checkpoint, save_checkpoint
-from dpsr_apex.record.ending import remove_ending
+from dpsr_apex.record.checkpoint import Checkpoint, DamagedCheckpoint, newest_checkpoint, set_aside
+from dpsr_apex.record.ending import Ending, remove_ending
+from dpsr_apex.record.journal.recover import Recovered
 from dpsr_apex.record.lock import serving_alone
 from dpsr_apex.record.metrics import truncate_after
-from dpsr_apex.record.progress import passed
+from dpsr_apex.record.moments import starts_of
+from dpsr_apex.record.progress import is_trained, saved_at
+from dpsr_apex.record.provenance import Session
+from dpsr_apex.record.quarantine import QuarantineFolder
 from dpsr_apex.record.recorder import Recorder
 from dpsr_apex.record.run_directory import RunDirectory, write_config
-from dpsr_apex.replay.replay import Replay
+from dpsr_apex.record.settings import ensure_fits
 from dpsr_apex.state import State
 from dpsr_apex.wire.addresses import advertised_endpoint, is_loopback
 from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
-from dpsr_apex.wire.keys import load_server_keys, make_keys
-from dpsr_apex.wire.messages import LearnerState, Message
+from dpsr_apex.wire.fragments import MOST_BYTES
+from dpsr_apex.wire.keys import ROLES, load_keys, make_keys
+from dpsr_apex.wire.messages import SERVER, LearnerState, Message, Starts, Terms
 from dpsr_apex.wire.sockets import Received, ServerSocket, wait
 
 TOGETHER = 2  # answers sent together, which wakes ZeroMQ's thread once; more would keep an actor's window closed
+MEMORY_SHARE = 0.9  # of the memory that is available when this process starts, by default
 AT_ONCE = 256  # messages handled before the clock is read again
 
 log = logging.getLogger(__name__)
 
 
-def run_replay(run: RunDirectory, bind: str, former_seconds: float | None = None) -> int:
+def run_replay(
+    run: RunDirectory,
+    bind: str,
+    former_seconds: float,
+    callbacks: Callbacks | None = None,
+    command: str | None = None,
+    on_interrupt: Callable[[], None] = lambda: None,
+) -> int:
     """Serve the run in its directory, new or from its newest checkpoint, until it ends; return the exit code.
 
-    `former_seconds` is the time that a previous replay process is given to end and release its lock.
+    The caller, or the supervisor that has started it, must hold the right to run the run. `former_seconds` is the time
+    that a previous replay process is given to end and release its lock. `command` is recorded in the provenance; None
+    if a supervisor has started this process, which records its own. `on_interrupt` is called at the first signal.
     """
     allow_many_connections()
-    config = load_config(run.config)
-    with Interrupt() as interrupt, serving_alone(run, former_seconds or timeouts.LOCK_RELEASE):
+    with Interrupt(on_interrupt) as interrupt, serving_alone(run, former_seconds):
+        config = load_config(run.config)
         remove_ending(run)
+        await_space(run, lambda: interrupt.asked)
+        if interrupt.asked:
+            return 0
         # No reference to the checkpoint is kept after loading: it is as large as the replay itself.
-        return ReplayProcess(config, run, bind, newest_checkpoint(run.checkpoints)).run(interrupt)
+        process = ReplayProcess(config, run, bind, *_newest(config, run), callbacks or Callbacks())
+        if command is None:
+            return process.run(interrupt)
+        return _recorded(process, run, command, interrupt)
+
+
+def _newest(config: Config, run: RunDirectory) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest checkpoint that is not damaged, and what was found about newer ones, which are set aside.
+
+    Raise DamagedCheckpoint if there are only damaged ones.
+    """
+    notes = []
+    while True:
+        try:
+            found = newest_checkpoint(run.checkpoints)
+            break
+        except DamagedCheckpoint as damage:
+            if damage.offered is None:
+                raise
+            aside = set_aside(damage.path)
+            notes.append(
+                f"A damaged checkpoint was set aside ({aside}: {damage.reason}); continuing from {damage.offered}"
+            )
+            log.warning(notes[-1])
+    if found:
+        ensure_fits(config, found, run.config)
+    return found, notes
+
+
+def _recorded(process: ReplayProcess, run: RunDirectory, command: str, interrupt: Interrupt) -> int:
+    """Run a process that has no supervisor, and record when it began and how it ended."""
+    session = Session(run, command)
+    session.begin(saved_at(run))
+    try:
+        code = process.run(interrupt)
+    except Exception as error:
+        session.end(Ending("failed", 1, saved_at(run), "replay", f"{type(error).__name__}: {error}"))
+        raise
+    session.end(Ending("finished" if is_trained(run) else "stopped", code, saved_at(run)))
+    return code
 
 
 class ReplayProcess:
     """One replay process, the head of a run."""
 
-    def __init__(self, config: Config, run: RunDirectory, bind: str, checkpoint: Checkpoint | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        run: RunDirectory,
+        bind: str,
+        checkpoint: Checkpoint | None,
+        notes: Sequence[str],
+        callbacks: Callbacks,
+    ) -> None:
+        self._callbacks = callbacks
         self._config = config
         self._run = run
-        rng = np.random.default_rng([config.run.seed, 1])
-        replay = Replay(config.replay, config.run.total_steps, rng, config.run.environment_steps)
-        era = secrets.randbits(62)
-        emulator = importlib.metadata.version("ale-py")
-        self._service = ReplayService(config, replay, _run_id(run), emulator, era)
-        self._recorder = Recorder(config, run, self._service.note)
-        self._saved_at = checkpoint.t if checkpoint else 0
-        self._saving: int | None = None  # process id of the forked copy that writes a checkpoint
-        self._save_began = 0.0
+        self._memory = MemoryWatch(_memory_limit(config), time.monotonic())
+        recovered = recover_service(config, run, checkpoint)
+        self._service = recovered.service
+        self._service.starts = starts_of(config, run)
+        for text in notes:
+            self._service.note(text)
+        self._journaling = Journaling(self._service, run.journal, recovered.next)
+        self._recorder = _recorder(config, run, recovered, checkpoint)
+        self._saving = Saving(run, self._service, self._recorder, self._journaling, checkpoint.t if checkpoint else 0)
         self._ticked_at = 0.0
         self._states = StateRequests(self._service)
-        if checkpoint:
-            self._load(checkpoint)
-        went_back = checkpoint is not None or run.metrics.exists()  # to 0 if it crashed before its first checkpoint
-        if went_back:
-            truncate_after(run.evaluations, self._saved_at)
-        self._metrics = self._recorder.open(self._saved_at if went_back else None, self._updates)
+        self._quarantine = QuarantineFolder(run.quarantine)
+        continues = self._service.t > 0 or run.metrics.exists()  # at 0 if it crashed without a journal
+        if continues:
+            truncate_after(run.evaluations, self._service.t)
+        logged_at = self._recorder.totals.logged_at if continues else None
+        self._metrics = self._recorder.open(logged_at, self._updates, self._service.t)
+        # None without callbacks, which then cost nothing.
+        self._notifier = Notifier(config, run, callbacks, self._service, self._recorder) if callbacks else None
         self._registry = FileRegistry(run.connection)
-        self._server, public_key = _listen(bind, run)
+        make_keys(run.keys)
+        keys = load_keys(run.key_of(SERVER), SERVER)
+        accepted = [role for role in ROLES if role != SERVER]
+        self._server = ServerSocket(bind, keys, accepted, self._most_bytes)
         self._queue = ReceiveQueue(self._server.receive)
-        self._registry.publish(HeadRecord(_published(self._server.endpoint), public_key, era))
+        self._registry.publish(
+            HeadRecord(_published(self._server.endpoint), keys.public[SERVER].decode(), self._service.flow.era)
+        )
 
     def run(self, interrupt: Interrupt) -> int:
         """Serve until the run is finished or stopped; in both cases a checkpoint is written."""
@@ -97,11 +172,20 @@ class ReplayProcess:
         with self._metrics:
             while not self._is_over(interrupt):
                 self._serve()
+                self._keep_quarantined()
+                if self._notifier:
+                    self._notifier.notify()
                 self._log_and_save()
             finished = self._service.finished
             self._end("the run is finished" if finished else "the run was stopped", finished)
-        self._server.close()
-        self._registry.withdraw()
+            self._server.close()
+            self._registry.withdraw()
+            if finished and (self._notifier or self._config.run.track):
+                await_last_evaluation(self._run, lambda: interrupt.asked)
+                if evaluation := read_last_row(self._run.evaluations):
+                    self._recorder.track_evaluation(evaluation["t"], evaluation["mean"])
+        if self._notifier:
+            self._notifier.end(finished)
         log.info("%s at t = %d", "finished" if finished else "stopped", self._service.t)
         return 0
 
@@ -110,11 +194,11 @@ class ReplayProcess:
         return self._service.rate.batches
 
     def _is_over(self, interrupt: Interrupt) -> bool:
-        if interrupt.asked:
+        if interrupt.asked or self._callbacks.wants_end:
             return True
-        is_over, outgoing = self._states.for_end()
-        self._send(outgoing)
-        return is_over
+        answer = self._states.for_end()
+        self._send(answer.outgoing)
+        return answer.may_proceed
 
     def _serve(self) -> None:
         """Wait for messages, and answer those that have arrived.
@@ -122,7 +206,8 @@ class ReplayProcess:
         The learner's messages come first: they are short, and should not wait for a queue of chunks.
         """
         if not self._queue:
-            wait([self._server], timeouts.REPLAY_TICK)
+            wait([self._server, self._journaling], timeouts.REPLAY_TICK)
+        self._transmit(self._journaling.poll())
         outgoing: list[Outgoing] = []
         for _ in range(AT_ONCE):
             learner = self._service.sessions.learner
@@ -139,16 +224,46 @@ class ReplayProcess:
         if now - self._ticked_at >= timeouts.REPLAY_TICK:
             self._ticked_at = now
             self._send(self._service.tick(now))
+            if not self._service.ending:
+                self._send(self._states.for_crash())
+            self._watch_memory(now)
+
+    def _watch_memory(self, now: float) -> None:
+        """Drop the peer that takes the most memory, and evict what takes most, if this process takes too much."""
+        resident, limit = resident_memory(), self._memory.limit
+        relief = self._memory.check(resident, now)
+        if relief is None or resident is None or limit is None:
+            return
+        reason = f"the replay takes {_mebibytes(resident)}, more than its limit of {_mebibytes(limit)}"
+        if relief.size:
+            self._service.shrink(relief.size, reason)
+            self._keep_quarantined()  # which still holds what was evicted
+            release_memory()
+        if greedy := relief.greedy:
+            why = f"{reason}, and {_mebibytes(greedy.size)} have come from it lately"
+            self._server.disconnect(greedy.sender, why)
+            self._service.drop(greedy.sender, why)
 
     def _answers(self, received: Received) -> list[Outgoing]:
         sender, now = received.sender, time.monotonic()
+        self._memory.came(sender, received.size)
+        if received.is_fragment:
+            self._service.heard(sender, now)
+            return []
         try:
-            return self._service.handle(sender, _checked(decode(received.frames)), now, received.host)
-        except WrongProtocol as error:
+            message = _decoded(received)
+            self._journaling.received(message, received.frames)
+            return self._service.handle(sender, message, now, received.role, received.host)
+        except BadMessage as error:
+            self._server.blame(received)
+            if not isinstance(error, WrongProtocol):
+                return self._service.malformed(sender, str(error), now)
             reason = f"it uses protocol {error.theirs}, this run uses {PROTOCOL}"
             return self._service.wrong_protocol(sender, reason, now)
-        except BadMessage as error:
-            return self._service.malformed(sender, str(error), now)
+
+    def _most_bytes(self, sender: bytes, role: str) -> int:
+        """Return how large a message in fragments may be: only members send large ones."""
+        return MOST_BYTES.get(role, 0) if self._service.sessions.at(sender) else 0
 
     def _keep_config(self) -> None:
         """Write the config if it was changed, before the answer is sent: the change must survive a restart."""
@@ -161,25 +276,36 @@ class ReplayProcess:
             lost = "the new number of actors will be lost when the replay restarts"
             self._service.note(f"{self._run.config} could not be written ({error}); {lost}.")
 
+    def _keep_quarantined(self) -> None:
+        """Write what was quarantined; if the disk is full, it is only counted."""
+        for quarantined in self._service.flow.quarantine.drain():
+            self._recorder.guard(partial(self._quarantine.keep, quarantined))
+        for refusal in self._service.flow.quarantine.drain_refusals():
+            self._recorder.guard(partial(self._quarantine.keep_refusal, refusal))
+
     def _send(self, outgoing: list[Outgoing]) -> None:
+        """Record what has changed, and send these messages as soon as that is as safe as promised."""
+        self._transmit(self._journaling.commit(outgoing))
+
+    def _transmit(self, outgoing: list[Outgoing]) -> None:
         for address, message in outgoing:
-            self._server.send(address, encode(message))
+            send = self._server.answer if isinstance(message, Terms | Starts) else self._server.send
+            send(address, encode(message))
 
     def _log_and_save(self) -> None:
-        t = self._service.t
-        is_last = self._service.replay.is_over  # the last row and checkpoint must include the last updates
-        if self._recorder.is_due(self._service.replay) and not is_last:
+        service = self._service
+        is_last = service.replay.is_over  # the last row and checkpoint must include the last updates
+        if self._recorder.is_due(service.replay) and not is_last:
             self._log()
-        if self._saving is not None:
+        self._metrics.report_trackers()
+        if self._saving.is_busy:
             self._reap_copy()
-        elif passed(self._config.run.checkpoint_period, self._saved_at, t) and not is_last:
+        elif self._saving.is_due(self._config.run.checkpoint_period) and not is_last:
             self._save_in_copy()
 
     def _log(self) -> None:
         service = self._service
-        self._recorder.add_episodes(service.drain_episodes())
-        for report in service.drain_learning():
-            self._recorder.add_updates(report.recent, report.loss, report.mean_q, report.gradient_norm)
+        collect(service, self._recorder)
         if evaluation := read_last_row(self._run.evaluations):
             self._recorder.add_evaluation(evaluation["t"], evaluation["mean"])
         age = service.flow.policy_ages.drain()
@@ -191,6 +317,7 @@ class ReplayProcess:
             **{f"traffic_{name}": count for name, count in service.traffic.counts().items()},
         }
         service.row = self._recorder.write(service.replay, self._updates, self._epsilon, more)
+        service.events.add(Logged(json.dumps(self._recorder.save().facts)))
 
     @property
     def _epsilon(self) -> float | None:
@@ -198,61 +325,29 @@ class ReplayProcess:
         return None if actor.ladder else actor.exploration.at(self._service.t, self._config.run.total_steps)
 
     def _save_in_copy(self) -> None:
-        """Ask for the learner's state; when it has arrived, fork a copy of this process that writes the checkpoint."""
-        has_come, outgoing = self._states.for_checkpoint()
-        self._send(outgoing)
-        if has_come:
-            self._fork()
+        """Ask for the learner's state, then let a copy of this process write the checkpoint.
 
-    def _fork(self) -> None:
-        began = time.monotonic()
-        with warnings.catch_warnings():
-            # Newer Python versions warn about forking with threads; the copy does not use the sockets of those threads.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._saved_at = self._service.t
-            try:
-                self._saving = os.fork()
-            except OSError as error:
-                self._service.note(f"No checkpoint at t = {self._saved_at:,}: {error}. The last one is kept.")
-                return
-        if self._saving == 0:
-            os._exit(self._write_checkpoint_in_copy())
-        self._save_began = began
-        log.info("saving at t = %d; the service was paused for %.3f s", self._saved_at, time.monotonic() - began)
-
-    def _write_checkpoint_in_copy(self) -> int:
-        try:
-            # Mainly the sockets: if the parent crashes, the next process must be able to listen there at once.
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-            os.nice(5)
-            parent = os.getppid()
-            # A restarted replay continues from an earlier checkpoint, and must not find this one later.
-            self._write_checkpoint(lambda: os.getppid() == parent)
-        except BaseException:
-            log.exception("the checkpoint at t = %d could not be written", self._service.t)
-            return 1
-        return 0
+        Without an answer the checkpoint is written with the newest state that there is. While the journal cannot be
+        written, there is none.
+        """
+        service, now = self._service, time.monotonic()
+        if not self._journaling.may_save:
+            return
+        answer = self._states.for_checkpoint(now)
+        self._send(answer.outgoing)
+        if not answer.may_proceed or not self._journaling.may_save:
+            return
+        if not answer.is_new:
+            service.note(
+                f"The learner has not answered for {timeouts.CHECKPOINT_STATE:.0f} s: "
+                f"the checkpoint at t = {service.t:,} has {service.describe_state(now)}."
+            )
+        self._saving.fork()
 
     def _reap_copy(self) -> None:
-        assert self._saving is not None
-        done, status = os.waitpid(self._saving, os.WNOHANG)
-        if not done:
-            return
-        self._saving = None
-        if status:
-            self._service.note(f"The checkpoint at t = {self._saved_at:,} could not be written; the last one is kept.")
-        else:
-            log.info("saved t = %d in %.1f s", self._saved_at, time.monotonic() - self._save_began)
-
-    def _write_checkpoint(self, still_wanted: Callable[[], bool]) -> Path:
-        service = self._service
-        parts = {
-            "replay": service.save(),
-            "learner": _opened(service.learner_state),
-            "recorder": self._recorder.save(),
-        }
-        kept = self._config.run.checkpoints_kept
-        return save_checkpoint(self._run.checkpoints, service.t, parts, kept, still_wanted)
+        saved = self._saving.reap()
+        if saved and self._notifier:
+            self._notifier.saved(saved)
 
     def _end(self, reason: str, finished: bool) -> None:
         """Wait for the learner's last state and for all members to leave; write the last row and checkpoint."""
@@ -260,19 +355,26 @@ class ReplayProcess:
             self._wait_for_learner()
         self._send(self._service.goodbye(finished, reason))
         self._serve_until(lambda: self._service.everybody_left, timeouts.MEMBERS_LEAVE)
-        while self._saving is not None:
+        while self._saving.is_busy:
             self._serve()
             self._reap_copy()
         if self._recorder.is_due(self._service.replay):
             self._log()
-        if not self._service.learner_state.arrays:
-            self._service.note("No checkpoint can be written: the learner never sent its state.")
+        self._send([])
+        self._transmit(self._journaling.close())
+        if not self._service.t or (self._service.replay.is_over and not self._service.learner_state.arrays):
+            self._service.note("No checkpoint can be written: there are no transitions, or no weights to evaluate.")
             return
+        if self._notifier:
+            self._notifier.notify()  # what came in while the members left
         try:
-            log.info("saved %s", self._write_checkpoint(lambda: True))
+            path = self._saving.write_last()
         except OSError as error:
             log.error("the last checkpoint could not be written: %s", error)
             raise
+        log.info("saved %s", path)
+        if self._notifier:
+            self._notifier.saved(path)
 
     def _wait_for_learner(self) -> None:
         """Wait for the learner's state after all batches so far; a state requested earlier may be older."""
@@ -282,47 +384,48 @@ class ReplayProcess:
         self._send(service.request_save())
         self._serve_until(lambda: not service.awaiting_state, deadline - time.monotonic())
         if service.awaiting_state:
-            service.note("The learner did not answer; its last saved state is kept.")
+            kept = service.describe_state(time.monotonic())
+            service.note(f"The learner did not answer: the last checkpoint has {kept}.")
 
     def _serve_until(self, over: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not over() and time.monotonic() < deadline:
             self._serve()
 
-    def _load(self, checkpoint: Checkpoint) -> None:
-        self._service.load(checkpoint.parts["replay"])
-        learner = checkpoint.parts["learner"]
-        self._service.learner_state = LearnerState(json.dumps(learner.facts), pack_weights(learner.arrays))
-        self._recorder.load(checkpoint.parts["recorder"])
+
+def _recorder(config: Config, run: RunDirectory, recovered: Recovered, checkpoint: Checkpoint | None) -> Recorder:
+    """Return a recorder that continues after the last row that is known to the checkpoint or the journal."""
+    recorder = Recorder(config, run, recovered.service.note)
+    if recovered.recorder:
+        recorder.load(State(json.loads(recovered.recorder), {}))
+    elif checkpoint:
+        recorder.load(checkpoint.parts["recorder"])
+    return recorder
 
 
-def _checked(message: Message) -> Message:
-    """Return the message; raise BadMessage for a learner's state that could not be saved in a checkpoint."""
+def _memory_limit(config: Config) -> int | None:
+    """Return the bytes of memory that this process should not exceed; None if that is unknown."""
+    if config.system.memory_limit is not None:
+        return config.system.memory_limit * 2**20
+    available, resident = available_memory(), resident_memory()
+    return None if available is None or resident is None else resident + int(MEMORY_SHARE * available)
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"
+
+
+def _decoded(received: Received) -> Message:
+    """Return the message; raise BadMessage if it is invalid, or a state that could not be saved in a checkpoint."""
+    if received.problem:
+        raise BadMessage(received.problem)
+    message = decode(received.frames)
     if isinstance(message, LearnerState):
         try:
-            _opened(message)
+            opened_state(message)
         except (ValueError, RecursionError) as error:
             raise BadMessage(f"not a valid learner state: {error}") from None
     return message
-
-
-def _opened(learner: LearnerState) -> State:
-    facts = json.loads(learner.facts)
-    if not isinstance(facts, dict):
-        raise ValueError("its facts are not a JSON object")
-    updates = facts.get("updates")
-    if type(updates) is not int or updates < 0:  # a bool would be an int
-        raise ValueError("it lacks the number of updates")
-    return State(facts, unpack_weights(learner.arrays))
-
-
-def _listen(bind: str, run: RunDirectory) -> tuple[ServerSocket, str]:
-    """Return a listening socket and its public key; create keys if other machines can reach it."""
-    if is_loopback(bind):
-        return ServerSocket(bind), ""
-    make_keys(run.keys)
-    keys = load_server_keys(run.keys)
-    return ServerSocket(bind, keys), keys.public.decode()
 
 
 def _published(endpoint: str) -> str:
@@ -333,10 +436,3 @@ def _published(endpoint: str) -> str:
             "this machine has no address that others can reach: set one with --bind so that they can find this head"
         )
     return published
-
-
-def _run_id(run: RunDirectory) -> str:
-    """Return the random id of a run, which is the same for all of its processes."""
-    if not run.identity.exists():
-        write_atomically(run.identity, secrets.token_hex(8))
-    return run.identity.read_text(encoding="ascii")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable
 
-from dpsr_apex import timeouts
-from dpsr_apex.processes.discovery import Address, HeadLocator
+from dpsr_apex.processes.discovery import Address
+from dpsr_apex.processes.head_client import HeadClient
 from dpsr_apex.processes.link import RefusedByReplay, ReplayLost, ask
-from dpsr_apex.wire.codec import BadMessage, decode, encode
-from dpsr_apex.wire.messages import Message, Refused, SetActors, SetRate, Stats, StatsRequest
-from dpsr_apex.wire.sockets import ClientSocket, wait
+from dpsr_apex.wire.messages import Refused, SetActors, SetRate, Stats, StatsRequest
 
 
 def ask_stats(address: Address, question: StatsRequest | SetRate | SetActors, seconds: float) -> Stats:
@@ -27,68 +23,20 @@ def ask_stats(address: Address, question: StatsRequest | SetRate | SetActors, se
     return answer
 
 
-class StatsPoller:
-    """Polls the head of a run for statistics, and follows it when it moves.
-
-    `find_head` is called until it returns a locator of the head, which then looks up where the head is.
-    """
-
-    def __init__(self, find_head: Callable[[], HeadLocator | None]) -> None:
-        self._answered_at = time.monotonic()  # when the newest answer arrived, or when polling began
-        self._find_head = find_head
-        self._head: HeadLocator | None = None
-        self._client: ClientSocket | None = None
-        self._looked_at = self._answered_at  # when the head was last looked up
+class StatsPoller(HeadClient):
+    """Polls the head of a run for statistics."""
 
     def poll(self, seconds: float) -> Stats | None:
         """Send one request, wait for `seconds`, and return the newest answer; None if there was none."""
         deadline = time.monotonic() + seconds
         answer = None
-        self._follow_head()
+        self.follow_head()
         self.send(StatsRequest())
         while (left := deadline - time.monotonic()) > 0:
-            if self._client is None:
-                time.sleep(left)
-                break
-            wait([self._client], left)
-            answer = self._receive() or answer
-        return answer
-
-    def send(self, message: Message) -> bool:
-        """Send another message to the head; return False if it is not connected."""
-        return self._client is not None and self._client.send(encode(message))
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._client is not None:
-            self._client.close()
-
-    def _receive(self) -> Stats | None:
-        assert self._client is not None
-        answer = None
-        while (frames := self._client.receive()) is not None:
-            with contextlib.suppress(BadMessage):
-                if isinstance(message := decode(frames), Stats):
+            for message in self.receive(left):
+                if isinstance(message, Stats):
                     answer = message
-                    self._answered_at = time.monotonic()
         return answer
-
-    def _follow_head(self) -> None:
-        """Connect to the head as soon as there is one; reconnect if it is silent and has moved."""
-        if self._head is None:
-            self._head = self._find_head()
-            if self._head is not None:
-                self._connect(self._head)
-            return
-        now = time.monotonic()
-        if now - max(self._answered_at, self._looked_at) > timeouts.REPLAY_SILENCE:
-            self._looked_at = now
-            if self._head.look_again():
-                self._connect(self._head)
-
-    def _connect(self, head: HeadLocator) -> None:
-        self.close()
-        self._client = ClientSocket(*head.address)
 
 
 class NewNotes:

@@ -11,30 +11,35 @@ import queue
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dpsr_apex import timeouts
 from dpsr_apex.config import Config
+from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.processes.discovery import Address, HeadLocator
 from dpsr_apex.processes.link import ReplayLink, request_to_join
 from dpsr_apex.protocol.client_instructions import LearnerInstruction, PublishWeights, SendWeights, Work
 from dpsr_apex.protocol.clients import LearnerClient
-from dpsr_apex.roles.learner import Learner
+from dpsr_apex.roles.learner import Learner, Prepared, unusable
 from dpsr_apex.wire.addresses import is_loopback, own_host, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
-from dpsr_apex.wire.keys import ServerKeys
 from dpsr_apex.wire.messages import (
+    SENDERS,
     Batch,
     Goodbye,
     LearnerState,
     Learning,
     Priorities,
     SaveRequest,
+    Unusable,
     Weights,
     WeightsRequest,
 )
-from dpsr_apex.wire.sockets import ServerSocket, make_keypair, wait
+from dpsr_apex.wire.sockets import Received, ServerSocket, wait
 from dpsr_apex.wire.waker import Waker
+
+REQUESTS_AT_ONCE = 32  # answered before anything else is done
+SERVING_SHARE = 0.1  # fraction of the time that answering requests may take, so that they cannot stop the training
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +48,7 @@ class Ready(NamedTuple):
     """A batch as it was received, and prepared for the network."""
 
     batch: Batch
-    staged: Any  # by the agent
+    prepared: Prepared
 
 
 class Updated(NamedTuple):
@@ -54,14 +59,14 @@ class Updated(NamedTuple):
 
 
 WorkItem = Ready | SaveRequest | LearnerState
-Event = Updated | Weights | Learning | LearnerState
+Event = Updated | Weights | Learning | LearnerState | Unusable
 
 
 class Talk(threading.Thread):
     """The communication thread. The updating thread calls `next_work`, `take_publish_request`, `report` and `stop`."""
 
     def __init__(
-        self, config: Config, head: HeadLocator, run_id: str, bind: str | None, learner: Learner, environment: str
+        self, config: Config, head: HeadLocator, run_id: str, bind: str | None, learner: Learner, env: StackedEnv
     ) -> None:
         super().__init__(name="talk", daemon=True)
         self._learner = learner
@@ -71,10 +76,11 @@ class Talk(threading.Thread):
         self._waker = Waker()
         self._stopped = threading.Event()
         self._error: BaseException | None = None
-        self._server, public_key = _weights_server(bind, head.address)
+        self._server = _weights_server(bind, head.address)
+        self._serve_at = 0.0  # when the next requests may be answered
         endpoint = _reachable_endpoint(self._server.endpoint, head.address.endpoint)
-        request = request_to_join(run_id, "learner", "learner", environment)
-        request = request._replace(weights_endpoint=endpoint, weights_key=public_key)
+        request = request_to_join(run_id, "learner", "learner", env.description, env.layout)
+        request = request._replace(weights_endpoint=endpoint)
         self._client = LearnerClient(request, config.system, time.monotonic())
         self._replay = ReplayLink(head, self._client)
 
@@ -126,13 +132,24 @@ class Talk(threading.Thread):
             self._server.close()
 
     def _talk(self) -> None:
-        wait([self._replay.socket, self._server, self._waker], timeouts.LEARNER_POLL)
+        pause = self._serve_at - time.monotonic()
+        serving = [self._server] if pause <= 0 else []
+        wait([self._replay.socket, self._waker, *serving], pause if pause > 0 else timeouts.LEARNER_POLL)
         self._waker.clear()
         self._take_events()
         for message in self._replay.receive():
             self._execute(self._client.handle(message, time.monotonic()))
-        self._take_requests()
+        if serving:
+            self._take_requests()
         self._execute(self._client.tick(self._work.qsize(), time.monotonic()))
+
+    def _prepare(self, batch: Batch) -> Ready:
+        """Prepare a batch; report transitions that cannot be trained on before anything else is done about them."""
+        prepared = self._learner.prepare(batch)
+        for message in unusable(batch, prepared.faults):
+            log.warning("left %d transitions out of a batch: %s", message.identities.size, message.reason)
+            self._client.send(message)
+        return Ready(batch, prepared)
 
     def _take_events(self) -> None:
         while not self._events.empty():
@@ -146,38 +163,47 @@ class Talk(threading.Thread):
         self._execute(self._client.flush())
 
     def _take_requests(self) -> None:
-        while (received := self._server.receive()) is not None:
-            try:
-                message = decode(received.frames)
-            except BadMessage as error:
-                log.warning("cannot decode a request for weights from %s: %s", received.sender.hex(), error)
-                continue
-            if isinstance(message, WeightsRequest):
-                self._execute(self._client.handle_request(received.sender, message))
+        """Answer some requests for weights, and the others later."""
+        began = time.monotonic()
+        for _ in range(REQUESTS_AT_ONCE):
+            if (received := self._server.receive()) is None:
+                break
+            self._take_request(received)
+        ended = time.monotonic()
+        self._serve_at = ended + (ended - began) * (1 / SERVING_SHARE - 1)
+
+    def _take_request(self, received: Received) -> None:
+        try:
+            message = decode(received.frames)
+        except BadMessage as error:
+            self._server.blame(received)
+            log.warning("cannot decode a request for weights: %s", received.problem or error)
+            return
+        if isinstance(message, WeightsRequest):
+            self._execute(self._client.handle_request(received.sender, message))
+        else:
+            self._server.blame(received)
 
     def _execute(self, instructions: Iterable[LearnerInstruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Work(item):
-                    self._work.put(Ready(item, self._learner.prepare(item)) if isinstance(item, Batch) else item)
+                    self._work.put(self._prepare(item) if isinstance(item, Batch) else item)
                 case PublishWeights():
                     self._publish_request.set()
                 case SendWeights(address, weights):
-                    self._server.send(address, encode(weights))
+                    self._server.answer(address, encode(weights))
                 case _:
                     self._execute(self._replay.execute(instruction))
 
 
-def _weights_server(bind: str | None, head: Address) -> tuple[ServerSocket, bytes]:
-    """Return a socket to serve weights on, and its public key; it accepts the same clients as the replay.
+def _weights_server(bind: str | None, head: Address) -> ServerSocket:
+    """Return a socket that serves weights to the roles that may request them.
 
     Without `bind` it uses a free port on this machine's address towards the head.
     """
     bind = bind or f"tcp://{own_host(head.endpoint)}:0"
-    if head.keys is None:
-        return ServerSocket(bind), b""
-    public, secret = make_keypair()
-    return ServerSocket(bind, ServerKeys(public, secret, head.keys.public)), public
+    return ServerSocket(bind, head.keys, accepted=SENDERS[WeightsRequest])
 
 
 def _reachable_endpoint(endpoint: str, replay: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
@@ -13,10 +15,10 @@ from safetensors.numpy import load, save
 from dpsr_apex.processes.discovery import HeadLocator
 from dpsr_apex.protocol.client_instructions import ConnectToLearner, LoadWeights, RequestWeights, WeightsInstruction
 from dpsr_apex.protocol.weights import WeightsSubscription
+from dpsr_apex.state import State
 from dpsr_apex.wire.addresses import BadAddress, host_of, with_host
 from dpsr_apex.wire.codec import BadMessage, decode, encode
-from dpsr_apex.wire.keys import ClientKeys
-from dpsr_apex.wire.messages import Message, Weights
+from dpsr_apex.wire.messages import LEARNER, LearnerState, Message, Weights
 from dpsr_apex.wire.sockets import ClientSocket
 
 log = logging.getLogger(__name__)
@@ -35,11 +37,26 @@ def pack_weights(arrays: dict[str, NDArray[Any]]) -> bytes:
 
 
 def unpack_weights(blob: bytes) -> dict[str, NDArray[Any]]:
-    """Return the named arrays in safetensors; raise ValueError for invalid bytes."""
+    """Return the named arrays in safetensors; raise ValueError for invalid bytes, or numbers that are not finite."""
     try:
-        return load(blob)
+        arrays = load(blob)
     except (SafetensorError, KeyError) as error:  # KeyError: a dtype that numpy does not have
         raise ValueError(f"not valid weights: {error}") from error
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"not valid weights: {name} has numbers that are not finite")
+    return arrays
+
+
+def opened_state(learner: LearnerState) -> State:
+    """Return the state in a message of the learner; raise ValueError if it could not be saved in a checkpoint."""
+    facts = json.loads(learner.facts)
+    if not isinstance(facts, dict):
+        raise ValueError("its facts are not a JSON object")
+    updates = facts.get("updates")
+    if type(updates) is not int or updates < 0:  # a bool would be an int
+        raise ValueError("it lacks the number of updates")
+    return State(facts, unpack_weights(learner.arrays))
 
 
 class LearnerLink:
@@ -63,8 +80,8 @@ class LearnerLink:
     def execute(self, instruction: WeightsInstruction) -> None:
         """Execute one instruction."""
         match instruction:
-            case ConnectToLearner(endpoint, public_key):
-                self._connect(endpoint, public_key)
+            case ConnectToLearner(endpoint):
+                self._connect(endpoint)
             case RequestWeights(request):
                 if self.socket is None or not self.socket.send(encode(request)):
                     self._subscription.undelivered()
@@ -77,16 +94,14 @@ class LearnerLink:
             self.socket.close()
             self.socket = None
 
-    def _connect(self, endpoint: str, public_key: bytes) -> None:
+    def _connect(self, endpoint: str) -> None:
         self.close()
         if not endpoint:
             return
         replay, keys = self._head.address
-        if keys is not None:
-            keys = ClientKeys(public_key, keys.public, keys.secret)
         try:
             # A learner that advertises a wildcard address is on the replay's machine.
-            self.socket = ClientSocket(with_host(endpoint, host_of(replay)), keys)
+            self.socket = ClientSocket(with_host(endpoint, host_of(replay)), keys, server=LEARNER)
         except BadAddress as error:
             log.warning("cannot connect to the learner for weights: %s", error)
             self._subscription.unreachable()

@@ -13,12 +13,14 @@ import numpy as np
 from dpsr_apex.agent.protocol import Update
 from dpsr_apex.config import Config
 from dpsr_apex.protocol.conversions import batch_message, chains_of, recycle_request
+from dpsr_apex.protocol.quarantine import Quarantine
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.replay.replay import Replay
-from dpsr_apex.replay.transitions import concatenate, pack, unpack
+from dpsr_apex.replay.transitions import Transitions, concatenate, pack, unpack
 from dpsr_apex.roles.actor import Actor, Collected
 from dpsr_apex.roles.build import TRAINING, build_agent, build_env, seeds
-from dpsr_apex.roles.learner import Learner
+from dpsr_apex.roles.learner import Learner, unusable
+from dpsr_apex.roles.starts import NO_STARTS
 from dpsr_apex.state import State
 
 ERA = 0  # in a single process the replay is never restarted while the learner is running
@@ -27,19 +29,21 @@ ERA = 0  # in a single process the replay is never restarted while the learner i
 class Solo:
     """A single-process run."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, starts: Transitions = NO_STARTS) -> None:
+        """Start a run in which a share of the episodes begins at the states of the transitions `starts`."""
         agent_seed, actor_seed, replay_seed, recycler_seed, *env_seeds = seeds(
             config, TRAINING, 4 + config.actor.environments
         )
         envs = [build_env(config, seed, training=True) for seed in env_seeds]
         recycler = build_env(config, recycler_seed, training=True)
         self.agent = build_agent(config, recycler, agent_seed)
-        self.actor = Actor(config, self.agent, envs, recycler, np.random.default_rng(actor_seed))
+        self.actor = Actor(config, self.agent, envs, recycler, np.random.default_rng(actor_seed), starts)
         self.replay = Replay(
             config.replay, config.run.total_steps, np.random.default_rng(replay_seed), config.run.environment_steps
         )
         self.rate = RateLimiter.of(config)
-        self.learner = Learner(config.learner, config.run.total_steps, self.agent, recycler.codec)
+        self.learner = Learner(config.learner, config.run.total_steps, self.agent, recycler.codec, recycler.actions)
+        self.quarantine = Quarantine(self.replay)
         self._batch_size = config.learner.batch_size
         self._waiting: deque[Collected] = deque()  # single transitions of the last step, after the last t
 
@@ -70,23 +74,29 @@ class Solo:
             self.replay.answer(round_.number, chains_of(answer))
             if answer.failed.size:
                 self.replay.expire(round_.number)
+            for identity, reason in zip(answer.failed.tolist(), answer.reasons, strict=True):
+                self.quarantine.strike([identity], reason)
             self.actor.set_clock(self.t)
         return self._learn()
 
     def _learn(self) -> list[Update]:
         updates = []
-        while self.rate.may_sample(self.t):
+        while self.rate.may_sample(self.t) and self.replay.size:
             self.rate.batches += 1
             batch = batch_message(self.replay.sample(self._batch_size), self.t, ERA)
-            priorities, update = self.learner.learn(batch, self.learner.prepare(batch))
+            prepared = self.learner.prepare(batch)
+            priorities, update, found = self.learner.learn(batch, prepared)
             self.replay.update_priorities(priorities.identities, priorities.td_errors)
-            updates.append(update)
+            for message in (*unusable(batch, prepared.faults), *found):
+                self.quarantine.evict(message.identities.tolist(), message.reason)
+            updates += [] if update is None else [update]
         return updates
 
     def save(self) -> dict[str, State]:
         """Return the whole state, by part."""
         facts, arrays = self.replay.save()
-        replay = State({"replay": facts, "rate": self.rate.save().facts}, arrays)
+        strikes = self.quarantine.save()
+        replay = State({"replay": facts, "rate": self.rate.save().facts, "strikes": strikes}, arrays)
         parts = {"actor": self.actor.save(), "replay": replay, "learner": self.learner.save()}
         return parts | {"waiting": _save_waiting(self._waiting)} if self._waiting else parts
 
@@ -96,6 +106,7 @@ class Solo:
         facts, arrays = parts["replay"]
         self.replay.load(facts["replay"], arrays)
         self.rate.load(State(facts["rate"], {}))
+        self.quarantine.load(facts["strikes"])
         self.learner.load(parts["learner"])
         self._waiting = deque(_load_waiting(parts["waiting"]) if "waiting" in parts else ())
 

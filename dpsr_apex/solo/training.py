@@ -5,18 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 
+from dpsr_apex.agent.protocol import Update
+from dpsr_apex.callbacks import Callbacks, LiveRun
 from dpsr_apex.config import Config
 from dpsr_apex.interrupt import Interrupt
 from dpsr_apex.live.curve import draw_run
 from dpsr_apex.live.view import LiveView
+from dpsr_apex.record import settings
 from dpsr_apex.record.checkpoint import Checkpoint, save_checkpoint
 from dpsr_apex.record.evaluations import keep_evaluation, keep_random_play, wants_random_play
 from dpsr_apex.record.metrics import truncate_after
+from dpsr_apex.record.moments import decode_moments, starts_of
 from dpsr_apex.record.progress import passed
+from dpsr_apex.record.quarantine import QuarantineFolder
 from dpsr_apex.record.recorder import Recorder
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.roles.evaluator import Evaluation, EvaluationStopped, evaluate, play_randomly
+from dpsr_apex.roles.starts import NO_STARTS
 from dpsr_apex.solo.algorithm import Solo
 from dpsr_apex.state import State, join, split
 
@@ -34,16 +41,28 @@ class Done:
 class Training:
     """One run in its run directory, new or continued from a checkpoint."""
 
-    def __init__(self, config: Config, run: RunDirectory, view: LiveView, checkpoint: Checkpoint | None = None) -> None:
-        self.solo = Solo(config)
+    def __init__(
+        self,
+        config: Config,
+        run: RunDirectory,
+        view: LiveView,
+        checkpoint: Checkpoint | None = None,
+        callbacks: Callbacks | None = None,
+    ) -> None:
+        starts = starts_of(config, run)
+        self.solo = Solo(config, decode_moments(starts, str(run.starts)).transitions if starts else NO_STARTS)
+        self._callbacks = callbacks or Callbacks()
+        self._live = LiveRun(run.path, config, self.solo.replay)
         self._config = config
         self._run = run
         self._view = view
         self._recorder = Recorder(config, run, self._say)
         self._done = Done()
+        self._quarantine = QuarantineFolder(run.quarantine)
         if checkpoint:
             self._load(checkpoint)
             truncate_after(run.evaluations, checkpoint.t)
+        self._live.updates = self.solo.learner.updates
         self._metrics = self._recorder.open(checkpoint.t if checkpoint else None, self.solo.learner.updates)
 
     def run(self, interrupt: Interrupt) -> None:
@@ -53,12 +72,19 @@ class Training:
                 self._play_randomly(interrupt)
             while not interrupt.asked:
                 self._do_what_is_due(interrupt)
-                if interrupt.asked or self.solo.replay.is_over:
+                if interrupt.asked or self._callbacks.wants_end or self.solo.replay.is_over:
                     break
-                for update in self.solo.step():
+                before = self.solo.t
+                updates = self.solo.step()
+                self._keep_quarantined()
+                for update in updates:
                     self._recorder.add_updates(1, update.loss, update.mean_q, update.gradient_norm)
+                if self._callbacks:
+                    self._notify(self.solo.t - before, updates)
                 self._view.advance(self.solo.t, self.solo.replay.environment_steps)
             self.save()
+        self._callbacks.call("on_end", self._live, self.finished)
+        self._callbacks.write_ending(self._run, self._done.saved_at)
         self._recorder.guard(lambda: draw_run(self._config, self._run))
         self.solo.close()
 
@@ -71,13 +97,35 @@ class Training:
         """Write a checkpoint; if the disk is full, report it, keep the last good one and continue."""
         t = self.solo.t
         self._done.saved_at = t  # even if it fails: the next attempt is one period later, not at every step
-        parts = self.solo.save() | {"training": self._save_own()}
+        parts = self.solo.save() | {"training": self._save_own(), settings.PART: settings.settings_part(self._config)}
         try:
             path = save_checkpoint(self._run.checkpoints, t, parts, self._config.run.checkpoints_kept)
         except OSError as error:
+            self._run.ensure_present()
             self._say(f"The checkpoint at t = {t:,} could not be written ({error}); the last good one is kept.")
         else:
             log.info("saved %s", path)
+            self._callbacks.call("on_checkpoint", self._live, path)
+
+    def _keep_quarantined(self) -> None:
+        """Write what was quarantined in a step; if the disk is full, it is only counted."""
+        for quarantined in self.solo.quarantine.drain():
+            names = quarantined.rows.slots.identities.tolist()
+            self._say(f"Quarantined transition {', '.join(map(str, names))}: {quarantined.reason}")
+            self._recorder.guard(partial(self._quarantine.keep, quarantined))
+
+    def _notify(self, transitions: int, updates: list[Update]) -> None:
+        """Call the callbacks with what has happened in a step."""
+        self._live.updates = self.solo.learner.updates
+        if transitions:
+            self._callbacks.call("on_step", self._live, transitions)
+        for update in updates:
+            means = {"loss": update.loss, "mean_q": update.mean_q, "gradient_norm": update.gradient_norm}
+            self._callbacks.call("on_update", self._live, {"updates": 1, **means})
+        episodes = self.solo.actor.drain_episodes()
+        self._recorder.add_episodes(episodes)
+        for score, steps in episodes:
+            self._callbacks.call("on_episode", self._live, score, steps)
 
     def _do_what_is_due(self, interrupt: Interrupt) -> None:
         """Do the periodic tasks that are due after a step; none is repeated at the same t, even after a resume."""
@@ -95,7 +143,7 @@ class Training:
     def _play_randomly(self, interrupt: Interrupt) -> None:
         began = time.monotonic()
         try:
-            row = play_randomly(self._config, self.solo.agent, stopped=lambda: interrupt.asked).row()
+            row = play_randomly(self._config, self.solo.agent, stopped=lambda: self._is_stopped(interrupt)).row()
         except EvaluationStopped:
             return
         self._recorder.exclude_time(time.monotonic() - began)
@@ -104,12 +152,19 @@ class Training:
     def _evaluate(self, interrupt: Interrupt) -> None:
         began = time.monotonic()
         try:
-            evaluation = evaluate(self._config, self.solo.agent, self.solo.t, stopped=lambda: interrupt.asked)
+            evaluation = evaluate(
+                self._config, self.solo.agent, self.solo.t, stopped=lambda: self._is_stopped(interrupt)
+            )
         except EvaluationStopped:
             return
         self._done.evaluated_at = self.solo.t
         self._recorder.exclude_time(time.monotonic() - began)
         self._report(evaluation)
+
+    def _is_stopped(self, interrupt: Interrupt) -> bool:
+        """Whether an evaluation should end; called at each of its steps, so that the view does not freeze meanwhile."""
+        self._view.refresh()
+        return interrupt.asked
 
     def _report(self, evaluation: Evaluation) -> None:
         row = evaluation.row()
@@ -117,6 +172,7 @@ class Training:
         self._recorder.guard(lambda: keep_evaluation(self._run, row, self.solo.agent.weights("online")))
         self._view.evaluated(row)
         self._say(evaluation.summary())
+        self._callbacks.call("on_evaluation", self._live, row)
 
     def _log(self) -> None:
         self._recorder.add_episodes(self.solo.actor.drain_episodes())

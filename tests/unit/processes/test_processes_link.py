@@ -14,13 +14,15 @@ from dpsr_apex.processes.link import RefusedByReplay, ReplayLink, ReplayLost
 from dpsr_apex.protocol.client_instructions import HeadLost, LookUpHead, Reconnect, Rejected, Send
 from dpsr_apex.protocol.clients import EvaluatorClient
 from dpsr_apex.wire.codec import decode, encode
-from dpsr_apex.wire.messages import Alive, Heartbeat, Join, Leave, Message, Welcome
+from dpsr_apex.wire.keys import new_keys
+from dpsr_apex.wire.messages import EVALUATOR, SERVER, Alive, Heartbeat, Join, Leave, Message, Welcome
 from dpsr_apex.wire.sockets import Received, ServerSocket, wait
 from tests.unit.protocol.watched_service import join
 
 PATIENCE = 20.0
 REQUEST = join("evaluator", "evaluator")
-WELCOME = Welcome(7, 30, -1, 1, 0, "", b"")
+KEYS = new_keys()
+WELCOME = Welcome(7, 30, -1, 1, 0, "")
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def server(stack: ExitStack) -> ServerSocket:
-    return stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0")))
+    return stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0", KEYS[SERVER], accepted=[EVALUATOR])))
 
 
 class Linked:
@@ -41,7 +43,7 @@ class Linked:
         self.found: Found | None = None
         self.now = time.monotonic()  # what the link reads, too
         self.client = EvaluatorClient(REQUEST, SystemConfig(), self.now)
-        self.link = ReplayLink(HeadLocator(Address(server.endpoint, None), lambda: self.found), self.client)
+        self.link = ReplayLink(HeadLocator(Address(server.endpoint, KEYS[EVALUATOR]), lambda: self.found), self.client)
         stack.callback(lambda: self.link.socket.close())
 
     def send(self, message: Message, server: ServerSocket) -> Received:
@@ -57,7 +59,7 @@ def test_messages_are_sent_and_received(server: ServerSocket, stack: ExitStack) 
     linked = Linked(server, stack)
     received = linked.send(Heartbeat(3), server)
     assert decode(received.frames) == Heartbeat(3)
-    alive = Alive(5, 1, "", b"")
+    alive = Alive(5, 1, "")
     for frames in ([b"?"], encode(alive)):
         assert server.send(received.sender, frames)
     messages: list[Message] = []
@@ -68,7 +70,7 @@ def test_messages_are_sent_and_received(server: ServerSocket, stack: ExitStack) 
 
 
 def test_what_the_socket_does_not_take_is_reported(stack: ExitStack) -> None:
-    with closing(ServerSocket("tcp://127.0.0.1:0")) as gone:
+    with closing(ServerSocket("tcp://127.0.0.1:0", KEYS[SERVER], accepted=[EVALUATOR])) as gone:
         linked = Linked(gone, stack)
     assert linked.client.tick(linked.now) == [Send(REQUEST)]
     assert linked.client.tick(linked.now + 0.1) == []
@@ -79,8 +81,8 @@ def test_what_the_socket_does_not_take_is_reported(stack: ExitStack) -> None:
 def test_a_head_that_has_moved_is_connected_to_where_it_is(server: ServerSocket, stack: ExitStack) -> None:
     linked = Linked(server, stack)
     assert linked.link.execute(LookUpHead()) == [Send(REQUEST)], "no other head is known"
-    other = stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0")))
-    linked.found = Found(Address(other.endpoint, None), 2)
+    other = stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0", KEYS[SERVER], accepted=[EVALUATOR])))
+    linked.found = Found(Address(other.endpoint, KEYS[EVALUATOR]), 2)
     linked.client.membership.undelivered(REQUEST)
     reconnect, request = linked.link.execute(LookUpHead())
     assert isinstance(reconnect, Reconnect)

@@ -14,22 +14,38 @@ from dpsr_apex.processes.discovery import Address, HeadRecord, MemoryRegistry, f
 from dpsr_apex.processes.link import RefusedByReplay, ReplayLost
 from dpsr_apex.processes.statistics import NewNotes, StatsPoller, ask_stats
 from dpsr_apex.wire.codec import Frame, decode, encode
-from dpsr_apex.wire.messages import Gone, Hello, Message, Refused, SetRate, Stats, StatsRequest
+from dpsr_apex.wire.keys import load_keys, make_keys
+from dpsr_apex.wire.messages import OWNER, SERVER, Gone, Hello, Message, Refused, SetRate, Stats, StatsRequest
 from dpsr_apex.wire.sockets import ServerSocket, wait
 from dpsr_apex.wire.statistics import Note
 from tests.unit.wire.examples import STATS
 
-KEY = Path("no key is needed on this machine")
 POLL = 0.05  # seconds
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "keys"
+    make_keys(folder)
+    return folder
+
+
+def at(keys: Path, head: Head) -> Address:
+    """The address of a head, with the owner's keys."""
+    return Address(head.endpoint, load_keys(keys / "owner.key", OWNER))
+
+
+def record(keys: Path, head: Head, incarnation: int = 1) -> HeadRecord:
+    return HeadRecord(head.endpoint, at(keys, head).keys.public[SERVER].decode(), incarnation)
 
 
 class Head:
     """A server that answers every message with the same frames, and remembers what came."""
 
-    def __init__(self, frames: list[Frame]) -> None:
+    def __init__(self, keys: Path, frames: list[Frame]) -> None:
         self.received: list[Message] = []
         self._frames = frames
-        self._server = ServerSocket("tcp://127.0.0.1:0")
+        self._server = ServerSocket("tcp://127.0.0.1:0", load_keys(keys / "server.key", SERVER), accepted=[OWNER])
         self.endpoint = self._server.endpoint
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve)
@@ -49,9 +65,9 @@ class Head:
 
 
 @contextmanager
-def answering(*messages: Message | list[Frame]) -> Iterator[list[Head]]:
+def answering(keys: Path, *messages: Message | list[Frame]) -> Iterator[list[Head]]:
     """One head for each of these answers."""
-    heads = [Head(message if isinstance(message, list) else encode(message)) for message in messages]
+    heads = [Head(keys, message if isinstance(message, list) else encode(message)) for message in messages]
     try:
         yield heads
     finally:
@@ -60,8 +76,8 @@ def answering(*messages: Message | list[Frame]) -> Iterator[list[Head]]:
 
 
 @contextmanager
-def polling(registry: MemoryRegistry) -> Iterator[StatsPoller]:
-    poller = StatsPoller(lambda: follow_head(registry, KEY))
+def polling(keys: Path, registry: MemoryRegistry) -> Iterator[StatsPoller]:
+    poller = StatsPoller(lambda: follow_head(registry, keys / "owner.key", OWNER))
     try:
         yield poller
     finally:
@@ -75,12 +91,12 @@ def await_answer(poller: StatsPoller, wanted: Callable[[Stats], bool] = lambda _
             return stats
 
 
-def test_a_poller_waits_for_a_head_and_then_asks_it() -> None:
+def test_a_poller_waits_for_a_head_and_then_asks_it(keys: Path) -> None:
     registry = MemoryRegistry()
-    with answering(STATS) as (head,), polling(registry) as poller:
+    with answering(keys, STATS) as (head,), polling(keys, registry) as poller:
         assert poller.poll(0.0) is None
         assert not poller.send(Gone("actor-0"))
-        registry.publish(HeadRecord(head.endpoint, "", 1))
+        registry.publish(record(keys, head))
         assert await_answer(poller) == STATS
         assert poller.send(Gone("actor-0"))
         while Gone("actor-0") not in head.received:
@@ -88,37 +104,37 @@ def test_a_poller_waits_for_a_head_and_then_asks_it() -> None:
         assert StatsRequest() in head.received
 
 
-def test_a_poller_follows_a_head_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poller_follows_a_head_that_moves(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "REPLAY_SILENCE", 0.1)
     registry = MemoryRegistry()
-    with answering(STATS, STATS._replace(era=2)) as (first, second), polling(registry) as poller:
-        registry.publish(HeadRecord(first.endpoint, "", 1))
+    with answering(keys, STATS, STATS._replace(era=2)) as (first, second), polling(keys, registry) as poller:
+        registry.publish(record(keys, first))
         await_answer(poller)
-        registry.publish(HeadRecord(second.endpoint, "", 2))
+        registry.publish(record(keys, second, 2))
         assert await_answer(poller).era == STATS.era  # the first one still answers
         first.end()
         assert await_answer(poller, lambda stats: stats.era == 2)
 
 
-def test_what_is_no_statistics_is_passed_over() -> None:
+def test_what_is_no_statistics_is_passed_over(keys: Path) -> None:
     answers: list[Message | list[Frame]] = [Hello(), [b"garbage"], [*encode(STATS), b"more"]]
     for answer in answers:
         registry = MemoryRegistry()
-        with answering(answer) as (head,), polling(registry) as poller:
-            registry.publish(HeadRecord(head.endpoint, "", 1))
+        with answering(keys, answer) as (head,), polling(keys, registry) as poller:
+            registry.publish(record(keys, head))
             while not head.received:
                 assert poller.poll(POLL) is None
             assert poller.poll(POLL) is None
 
 
-def test_one_question_has_one_answer_or_a_reason() -> None:
-    with answering(STATS, Refused("not today"), Hello()) as (head, refusing, foreign):
-        assert ask_stats(Address(head.endpoint, None), SetRate(4), 10.0) == STATS
+def test_one_question_has_one_answer_or_a_reason(keys: Path) -> None:
+    with answering(keys, STATS, Refused("not today"), Hello()) as (head, refusing, foreign):
+        assert ask_stats(at(keys, head), SetRate(4), 10.0) == STATS
         assert head.received[0] == SetRate(4)
         with pytest.raises(RefusedByReplay, match="not today"):
-            ask_stats(Address(refusing.endpoint, None), StatsRequest(), 10.0)
+            ask_stats(at(keys, refusing), StatsRequest(), 10.0)
         with pytest.raises(ReplayLost, match="not the head of a run"):
-            ask_stats(Address(foreign.endpoint, None), StatsRequest(), 10.0)
+            ask_stats(at(keys, foreign), StatsRequest(), 10.0)
 
 
 def noted(era: int, *numbers: int) -> Stats:

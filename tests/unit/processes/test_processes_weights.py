@@ -16,11 +16,15 @@ from dpsr_apex.processes.weights import LearnerLink, pack_weights
 from dpsr_apex.protocol.client_instructions import ConnectToLearner, LoadWeights
 from dpsr_apex.protocol.weights import WeightsSubscription
 from dpsr_apex.wire.codec import decode, encode
-from dpsr_apex.wire.messages import Weights, WeightsRequest
+from dpsr_apex.wire.keys import new_keys
+from dpsr_apex.wire.messages import ACTOR, LEARNER, Weights, WeightsRequest
 from dpsr_apex.wire.sockets import Received, ServerSocket, wait
 
 PATIENCE = 20.0
 BLOB = pack_weights({"layer": np.ones(3)})
+
+
+KEYS = new_keys()
 
 
 class Taker:
@@ -35,7 +39,7 @@ class Taker:
 
 @pytest.fixture
 def server() -> Iterator[ServerSocket]:
-    with closing(ServerSocket("tcp://127.0.0.1:0")) as socket:
+    with closing(ServerSocket("tcp://127.0.0.1:0", KEYS[LEARNER], accepted=[ACTOR])) as socket:
         yield socket
 
 
@@ -46,8 +50,8 @@ class Client:
         self.server = server
         self.agent = Taker()
         self.subscription = WeightsSubscription(0.0)
-        self.link = LearnerLink(self.agent, HeadLocator(Address(server.endpoint, None)), self.subscription)
-        for instruction in self.subscription.follow((server.endpoint, b"")):
+        self.link = LearnerLink(self.agent, HeadLocator(Address(server.endpoint, KEYS[ACTOR])), self.subscription)
+        for instruction in self.subscription.follow(server.endpoint):
             self.link.execute(instruction)
 
     def request(self, now: float) -> Received:
@@ -102,9 +106,9 @@ def test_an_answer_that_cannot_be_used_closes_the_request_and_changes_nothing(
 
 def test_a_learner_without_an_address_closes_the_socket_and_a_bad_one_is_given_up(server: ServerSocket) -> None:
     client = Client(server)
-    client.link.execute(ConnectToLearner("", b""))
+    client.link.execute(ConnectToLearner(""))
     assert client.link.socket is None
-    for instruction in client.subscription.follow(("nowhere", b"")):
+    for instruction in client.subscription.follow("nowhere"):
         client.link.execute(instruction)
     client.subscription.want()
     assert client.link.socket is None
