@@ -5,45 +5,59 @@ For a multi-process run this process does not load torch; only the processes tha
 
 from __future__ import annotations
 
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from dpsr_apex import timeouts
-from dpsr_apex.config import Config, ConfigError, RunConfig, validate
-from dpsr_apex.config_files import ensure_same, load_config
-from dpsr_apex.envs.check import ensure_restorable
+from dpsr_apex.callbacks import CallbackFailed, Callbacks, Given, instances, names
+from dpsr_apex.config import Config, ConfigError, ReplayConfig, RunConfig, validate
+from dpsr_apex.config_files import describe_params, ensure_same, load_config
+from dpsr_apex.envs.check import Result, ensure_restorable
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.errors import UserError
 from dpsr_apex.files import read_rows
-from dpsr_apex.formatting import pasteable
+from dpsr_apex.formatting import number, pasteable
 from dpsr_apex.interrupt import Interrupt
 from dpsr_apex.live.console import make_console
 from dpsr_apex.live.curve import draw_run
 from dpsr_apex.live.view import LiveView
+from dpsr_apex.machine import available_memory
 from dpsr_apex.record.checkpoint import (
     Checkpoint,
     DamagedCheckpoint,
     clock_of,
     discard_after,
+    is_complete,
     list_checkpoints,
 )
 from dpsr_apex.record.choice import read_checkpoint
-from dpsr_apex.record.ending import Ending, remove_ending, write_ending
+from dpsr_apex.record.ending import Ending, read_ending, remove_ending, write_ending
 from dpsr_apex.record.evaluations import score_line
-from dpsr_apex.record.lock import serving_alone, wait_until_free
+from dpsr_apex.record.journal.giving_up import discard_journal, give_up_damage
+from dpsr_apex.record.journal.position import has_journal, reached
+from dpsr_apex.record.lock import RunLock, running_alone
 from dpsr_apex.record.metrics import truncate_after
-from dpsr_apex.record.progress import goal_of, is_finished
+from dpsr_apex.record.moments import read_moments, write_moments
+from dpsr_apex.record.progress import goal_of, is_finished, saved_at
+from dpsr_apex.record.provenance import PYTHON_API, Session
 from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
+from dpsr_apex.record.settings import describe_changes
 from dpsr_apex.roles.build import build_agent, build_env, one_thread
+from dpsr_apex.roles.memory import Sizes, describe_memory, estimate_memory, measure_sizes
+from dpsr_apex.roles.starts import ensure_startable
 from dpsr_apex.supervise.engines import Engine
 from dpsr_apex.supervise.supervisor import RunFailed, Supervisor
+from dpsr_apex.trackers import ensure_installed
 
-TRIED_STEPS = 100  # environment steps that are tried before a run is started
+LEAST_TRIED, MOST_TRIED = 100, 300  # environment steps that are tried before a run is started
+TRIED_SECONDS = 0.2  # after which no more are tried than these few
 
 EngineFor = Callable[[Path], Engine]
 """Returns the engine that starts the processes of a run in this directory."""
@@ -52,21 +66,49 @@ AfterRun = Callable[[Path], None]
 """Called with the directory of a finished run, before the last line is printed."""
 
 
+class NotEnoughMemory(UserError):
+    """Raised for a run that would not fit into the memory of this machine."""
+
+
 def _do_nothing(_path: Path) -> None:
     pass
 
 
-def train(config: Config, path: Path, engine_for: EngineFor, after: AfterRun = _do_nothing) -> int:
+class Options(NamedTuple):
+    """What may be given to any start of a run, beside its config."""
+
+    after: AfterRun = _do_nothing
+    callbacks: Given = ()
+    command: str = PYTHON_API  # the command line, for the provenance
+    lock_release: float = timeouts.LOCK_RELEASE  # seconds for which a process that has ended may still hold its lock
+
+
+_NO_OPTIONS = Options()
+
+
+def announce_params(config: Config, source: str | Path, params: str | None) -> None:
+    """Print the parameter set of the config that `source` and `params` name, if the method uses it."""
+    if config.replay.method == "dpsr" and (described := describe_params(source, params)):
+        make_console().print(f"Parameter set: {described}", soft_wrap=True)
+
+
+def train(config: Config, path: Path, engine_for: EngineFor, options: Options = _NO_OPTIONS) -> int:
     """Start a new run in a new run directory."""
-    ensure_usable(config)
+    options = _with_callbacks(config, options)
+    ensure_installed(config.run.track)
+    usable = ensure_usable(config)
     engine = _engine(config, path, engine_for)
+    ensure_memory(config, usable.sizes, engine)
     if config.learner.device == "cuda" and not (engine and engine.flags):  # on a cluster the learner has another node
         from dpsr_apex.agent.devices import choose_device
 
         choose_device(config.learner.device)
     run = RunDirectory.create(path)
-    write_config(config, run)
-    return _run(config, run, None, engine, after)
+    with running_alone(run, options.lock_release) as lock:
+        RunDirectory.ensure_free(path)  # another process may have been faster
+        _keep_starts(config, run)
+        write_config(config, run)
+        return _run(config, run, None, engine, lock, options, usable.notes)
 
 
 def resume(
@@ -75,34 +117,49 @@ def resume(
     checkpoint: Path | None,
     actors: int | None,
     engine_for: EngineFor,
-    after: AfterRun = _do_nothing,
+    options: Options = _NO_OPTIONS,
+    until_damage: bool = False,
 ) -> int:
-    """Continue a run from its newest checkpoint, or from the given one; `total_steps` can extend it."""
+    """Continue a run where it ended, or from the given checkpoint; `total_steps` can extend it.
+
+    With `until_damage`, everything in its journal after the first damage is given up.
+    """
     run = RunDirectory.open(path)
     config = load_config(run.config)
+    options = _with_callbacks(config, options)
+    ensure_installed(config.run.track)
     if total_steps in (None, config.run.total_steps) and checkpoint is None and is_finished(run):
         longer = pasteable("resume", path, "--steps", str(2 * config.run.total_steps))
         make_console().print(f"{path} is finished. To train longer: {longer}", soft_wrap=True)
         return 0
-    engine = _engine(config, path, engine_for)
-    _wait_until_free(run, engine)
-    return _continue(run, total_steps, checkpoint, actors, engine, after)
+    with running_alone(run, options.lock_release) as lock:
+        if until_damage:
+            make_console().print(give_up_damage(run, checkpoint), soft_wrap=True)
+        return _continue(run, total_steps, checkpoint, actors, engine_for, lock, options)
 
 
-def continue_or_train(config: Config, path: Path, engine_for: EngineFor, after: AfterRun = _do_nothing) -> int:
+def continue_or_train(config: Config, path: Path, engine_for: EngineFor, options: Options = _NO_OPTIONS) -> int:
     """Continue the run in `path` if it has this config, or start it if it does not exist: `train --resume`."""
     if RunDirectory.is_free(path):
-        return train(config, path, engine_for, after)
+        return train(config, path, engine_for, options)
     run = RunDirectory.open(path)
     ensure_same(config, run.config)
-    engine = _engine(config, path, engine_for)
-    _wait_until_free(run, engine)
-    if list_checkpoints(run.checkpoints):
-        return _continue(run, None, None, config.system.actors or None, engine, after)
-    write_config(config, run)
-    for rows in _records(run):  # left by a run that was killed before its first checkpoint
-        truncate_after(rows, 0)
-    return _run(config, run, None, engine, after)
+    options = _with_callbacks(config, options)
+    ensure_installed(config.run.track)
+    with running_alone(run, options.lock_release) as lock:
+        if list_checkpoints(run.checkpoints) or has_journal(run):
+            return _continue(run, None, None, config.system.actors or None, engine_for, lock, options)
+        _keep_starts(config, run)
+        write_config(config, run)
+        for rows in _records(run):  # left by a run that was killed before its first checkpoint
+            truncate_after(rows, 0)
+        return _run(config, run, None, _engine(config, path, engine_for), lock, options)
+
+
+def _keep_starts(config: Config, run: RunDirectory) -> None:
+    """Copy the moments at which episodes begin, so that the run does not depend on a file elsewhere."""
+    if config.actor.start_from:
+        write_moments(run.starts, read_moments(Path(config.actor.start_from)))
 
 
 def _engine(config: Config, path: Path, engine_for: EngineFor) -> Engine | None:
@@ -110,19 +167,17 @@ def _engine(config: Config, path: Path, engine_for: EngineFor) -> Engine | None:
     return engine_for(path) if config.system.actors != 0 else None
 
 
-def _wait_until_free(run: RunDirectory, engine: Engine | None) -> None:
-    wait_until_free(run, engine.lock_release if engine else timeouts.LOCK_RELEASE)
-
-
 def _continue(
     run: RunDirectory,
     total_steps: int | None,
     checkpoint: Path | None,
     actors: int | None,
-    engine: Engine | None,
-    after: AfterRun,
+    engine_for: EngineFor,
+    lock: RunLock,
+    options: Options,
 ) -> int:
     config = load_config(run.config)
+    engine = _engine(config, run.path, engine_for)
     found = _continued(run, checkpoint)
     if actors is not None and config.system.actors == 0:
         raise ConfigError(f"--actors {actors}: {run.path} is a single-process run and continues as one; omit --actors")
@@ -130,22 +185,72 @@ def _continue(
         config = replace(config, system=replace(config.system, actors=actors))
         validate(config)
         write_config(config, run)
+    goes_back = is_followed(run, found)
+    t = found.t if goes_back else reached(run, found)
     if total_steps is not None and total_steps != config.run.total_steps:
-        if total_steps <= found.t:
-            raise ConfigError(f"run.total_steps must be > {found.t}, where the run continues (got {total_steps})")
+        if total_steps <= t:
+            raise ConfigError(f"run.total_steps must be > {t}, where the run continues (got {total_steps})")
         config = replace(config, run=_extended(config.run, total_steps))
         validate(config)
         write_config(config, run)
-    discard_after(run.checkpoints, found.t)
+    if t > config.run.total_steps:  # an edited config, which fits the checkpoint but not the journal after it
+        steps = config.run.total_steps
+        raise ConfigError(
+            f"run.total_steps = {steps} in {run.config}, but the run is at t = {t}: set it to at least that"
+        )
+    discard_later(run, found, goes_back)
+    changes = describe_changes(config, found, t)
     if config.system.actors:  # the replay process loads the checkpoint, which may be too large to be in memory twice
-        found = found._replace(parts={})
-    return _run(config, run, found, engine, after)
+        found = Checkpoint(t, {})
+    return _run(config, run, found, engine, lock, options, changes)
 
 
-def ensure_usable(config: Config) -> None:
+def is_followed(run: RunDirectory, found: Checkpoint) -> bool:
+    """Whether a later checkpoint is intact: a user who continues from this one wants to go back."""
+    return any(is_complete(path) for path in list_checkpoints(run.checkpoints) if clock_of(path) > found.t)
+
+
+def discard_later(run: RunDirectory, found: Checkpoint, goes_back: bool) -> None:
+    """Remove the checkpoints after the one to continue from, and the journal if the run goes back.
+
+    Otherwise the later ones are damaged, and the journal leads over them to the end.
+    """
+    if goes_back:
+        discard_journal(run)
+    discard_after(run.checkpoints, found.t)
+
+
+def _with_callbacks(config: Config, options: Options) -> Options:
+    """Return the options with callbacks as the run uses them; reject those that it could not call."""
+    prepare = instances if config.system.actors == 0 else names
+    return options._replace(callbacks=prepare(options.callbacks))
+
+
+def ensure_memory(config: Config, sizes: Sizes, engine: Engine | None) -> None:
+    """Print the memory that a run will need on this machine; reject a run that needs more than is available.
+
+    On a cluster nothing is checked, because the replay may be on any node.
+    """
+    if engine and engine.flags:
+        return
+    needed, available = estimate_memory(config, sizes), available_memory()
+    make_console().print(describe_memory(config, needed, available), soft_wrap=True)
+    if config.system.memory_check and available is not None and needed.total > available:
+        remedy = f"reduce replay.capacity ({config.replay.capacity}), or set system.memory_check=false to start anyway"
+        raise NotEnoughMemory(f"the run would need more memory than is available: {remedy}")
+
+
+class Usable(NamedTuple):
+    """What was found out about an environment before a run is started."""
+
+    sizes: Sizes  # of what the replay will store
+    notes: list[str]  # how the environment is used, for the start of the run
+
+
+def ensure_usable(config: Config) -> Usable:
     """Reject an environment, agent or network that the run could not use, before anything is written."""
     try:
-        env = _tried_out(config)
+        env, sizes = _tried_out(config)
     except UnusableEnvironment:
         raise
     except Exception as error:  # a user's environment may raise anything
@@ -154,27 +259,58 @@ def ensure_usable(config: Config) -> None:
         raise UnusableEnvironment(config.env.name, problem, remedy, trace) from error
     if ":" in config.learner.agent or config.learner.network != "auto":  # the others always fit, and torch loads slowly
         build_agent(one_thread(config), env, 0)
+    if config.actor.start_from:
+        _ensure_startable(config, config.actor.start_from)
+    notes = [f"Observations: {env.conversion}"] if env.conversion else []
     if not config.replay.recycles:
-        return
+        return Usable(sizes, notes)
     if env.actions < 2:
         remedy = "Choose a method without recycling, such as replay.method = 'double'."
         raise UnusableEnvironment(config.env.name, "it has only one action, so recycling cannot take another", remedy)
-    ensure_restorable(config.env.name, config.env.arguments, config.env.stack)
+    result = ensure_restorable(config.env.name, config.env.arguments, config.env.stack, config.env.wrappers)
+    if result.by_history:
+        notes.append(f"{result.history_cost}, {_replaying_time(config.replay, result)}")
+    return Usable(sizes, notes)
 
 
-def _tried_out(config: Config) -> StackedEnv:
-    """Take some random steps, each of which is validated; return the environment, closed."""
+def _ensure_startable(config: Config, path: str) -> None:
+    """Reject moments at which episodes of this run could not begin."""
+    moments = read_moments(Path(path))
+    env = build_env(config, 0, training=True)
+    try:
+        ensure_startable(env, moments.environment, moments.transitions, path)
+    finally:
+        env.close()
+
+
+def _replaying_time(replay: ReplayConfig, result: Result) -> str:
+    """Return how much time restoring states by their history will add to a run."""
+    if replay.recycle_share > 0:
+        restores = replay.recycle_share / (1 - replay.recycle_share) / replay.recycle_steps
+    else:
+        restores = replay.recycle_candidates / replay.recycle_period
+    # States are found all over an episode, so that half of it is replayed on average.
+    seconds = 10_000 * restores * result.episode_seconds / 2
+    return f"about {number(seconds, 2)} s per 10,000 steps of the run"
+
+
+def _tried_out(config: Config) -> tuple[StackedEnv, Sizes]:
+    """Take some random steps, each of which is validated; return the environment, closed, and the sizes of its data."""
     env = build_env(config, 0, training=True)
     rng = np.random.default_rng(0)
+    frames: list[bytes] = []
+    snapshots: list[bytes] = []
+    enough = time.monotonic() + TRIED_SECONDS
     try:
-        for _ in range(TRIED_STEPS):
-            env.snapshot()
+        while len(frames) < LEAST_TRIED or (len(frames) < MOST_TRIED and time.monotonic() < enough):
+            snapshots.append(env.snapshot())
             step = env.step(int(rng.integers(env.actions)))
+            frames.append(env.stack[-1])
             if step.terminal or step.truncated:
                 env.reset()
     finally:
         env.close()
-    return env
+    return env, measure_sizes(env.observation_shape, frames, snapshots)
 
 
 def _records(run: RunDirectory) -> tuple[Path, Path]:
@@ -183,45 +319,63 @@ def _records(run: RunDirectory) -> tuple[Path, Path]:
 
 
 def _run(
-    config: Config, run: RunDirectory, checkpoint: Checkpoint | None, engine: Engine | None, after: AfterRun
+    config: Config,
+    run: RunDirectory,
+    checkpoint: Checkpoint | None,
+    engine: Engine | None,
+    lock: RunLock,
+    options: Options,
+    notes: Sequence[str] = (),
 ) -> int:
-    name = "solo" if engine is None else "supervisor"
+    name, session = "solo" if engine is None else "supervisor", Session(run, options.command)
     with (
         run.log_to(name) as log,
-        Interrupt() as interrupt,
-        LiveView(goal_of(config.run), title=title_of(config, run.path)) as view,
+        Interrupt(lock.note_ending) as interrupt,
+        LiveView(goal_of(config.run), title=title_of(config, run.path), is_alone=engine is None) as view,
     ):
         action, t = ("Continuing", checkpoint.t) if checkpoint else ("Starting", 0)
-        text = f"{action} in {run.path} at t = {t:,}"
-        view.note(text)
-        log.info(text)
+        for text in (*notes, f"{action} in {run.path} at t = {t:,}"):
+            view.note(text)
+            log.info(text)
         if checkpoint:
             view.recall(*([row for row in read_rows(rows) if row["t"] <= checkpoint.t] for rows in _records(run)))
+        view.start_clock()
         try:
-            finished = _run_to_end(config, run, checkpoint, engine, interrupt, view)
+            finished = _run_to_end(config, run, checkpoint, engine, interrupt, view, options.callbacks, session)
         except Exception as error:
             log.exception("the run ended")
-            if not isinstance(error, RunDirectoryError):  # then another process serves the run, which has not ended
-                write_ending(run, _ending_after(error, run, name))
+            _note_failure(error, run, name, session)
+            if isinstance(error, UserError) and run.config.exists():
+                _note_how_to_continue(config, run, view, engine.flags if engine else (), finished=False)
             raise
-        ending = _ending(run, interrupt, finished)
+        by_callback = _ended_by_callback(run, finished) if options.callbacks else None
+        ending = by_callback or _ending(run, interrupt, finished)
         write_ending(run, ending)
+        session.end(ending)
     if finished:  # below the last screen, which would otherwise push these lines out of sight
         view.note(score_line(run))
-        after(run.path)
+        options.after(run.path)
     view.note(f"Learning curve: {run.curve}")
     _note_how_to_continue(config, run, view, engine.flags if engine else (), finished)
+    if ending.process == "callback":
+        raise CallbackFailed(ending.cause)
     return ending.exit_code
 
 
 def _ending(run: RunDirectory, interrupt: Interrupt, finished: bool) -> Ending:
     """Return the ending of a run without an error."""
-    t = _saved_at(run)
+    t = saved_at(run)
     if finished:
         return Ending("finished", 0, t)
     if interrupt.exit_code:
         return Ending("stopped", interrupt.exit_code, t)
     return Ending("failed", 1, t, "replay", "ended before the run was finished")
+
+
+def _ended_by_callback(run: RunDirectory, finished: bool) -> Ending | None:
+    """Return the ending that the owner of the record has written because of a callback; None if there is none."""
+    ending = read_ending(run)
+    return ending if ending and (ending.outcome == "failed" or not finished) else None
 
 
 def _ending_after(error: Exception, run: RunDirectory, process: str) -> Ending:
@@ -230,13 +384,18 @@ def _ending_after(error: Exception, run: RunDirectory, process: str) -> Ending:
     cause = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     if isinstance(error, RunFailed):
         process, cause, _ = error.failure
-    return Ending("failed", code, _saved_at(run), process, cause)
+    return Ending("failed", code, saved_at(run), process, cause)
 
 
-def _saved_at(run: RunDirectory) -> int:
-    """Return the clock of the newest checkpoint; 0 if there is none."""
-    saved = list_checkpoints(run.checkpoints)
-    return clock_of(saved[-1]) if saved else 0
+def _note_failure(error: Exception, run: RunDirectory, process: str, session: Session) -> None:
+    """Write how the run has ended, and add to an exception of a user's own code what to do, after its traceback."""
+    ending = _ending_after(error, run, process)
+    session.end(ending)
+    write_ending(run, ending)
+    if not isinstance(error, UserError):  # those are shown without a traceback
+        t = saved_at(run)
+        saved = f"To continue from t = {t:,}: {pasteable('resume', run.path)}" if t else "Nothing was saved."
+        error.add_note(f"The run has failed; its log is {run.logs / process}.log. {saved}")
 
 
 def _extended(run: RunConfig, total_steps: int) -> RunConfig:
@@ -251,8 +410,8 @@ def _note_how_to_continue(
     if finished:
         steps = 2 * config.run.total_steps
         view.note(f"Done. To train longer: {pasteable('resume', run.path, '--steps', str(steps), *flags)}")
-    elif saved := list_checkpoints(run.checkpoints):
-        view.note(f"Stopped at t = {clock_of(saved[-1]):,}. To continue: {pasteable('resume', run.path, *flags)}")
+    elif t := saved_at(run):
+        view.note(f"Stopped at t = {t:,}. To continue: {pasteable('resume', run.path, *flags)}")
     else:
         again = pasteable("train", run.config, *flags)
         view.note(f"Stopped before the first checkpoint: nothing was saved. To start again: {again}")
@@ -265,23 +424,34 @@ def _run_to_end(
     engine: Engine | None,
     interrupt: Interrupt,
     view: LiveView,
+    callbacks: Given,
+    session: Session,
 ) -> bool:
     """Run in one process or in many; return whether the run is finished."""
+    t = checkpoint.t if checkpoint else 0
+    if callbacks:
+        remove_ending(run)  # so that one found later was written because of a callback
     if engine is None:
         from dpsr_apex.solo.training import Training
 
-        with serving_alone(run):
-            remove_ending(run)
-            training = Training(config, run, view, checkpoint)
-            training.run(interrupt)
+        remove_ending(run)
+        session.begin(t)
+        training = Training(config, run, view, checkpoint, Callbacks(instances(callbacks)))
+        training.run(interrupt)
         return training.finished
-    finished = Supervisor(config, run, view, engine).run(interrupt)
+    session.begin(t)
+    finished = Supervisor(config, run, view, engine, names(callbacks)).run(interrupt)
     draw_run(config, run)
     return finished
 
 
 def _continued(run: RunDirectory, chosen: Path | None) -> Checkpoint:
-    """Return the checkpoint to continue from; for a damaged one, raise an error with the command for the one before."""
+    """Return the checkpoint to continue from, an empty one if there is only a journal.
+
+    For a damaged one, raise an error with the command for the one before.
+    """
+    if chosen is None and not list_checkpoints(run.checkpoints) and has_journal(run):
+        return Checkpoint(0, {})
     try:
         _, found = read_checkpoint(run, chosen)
     except DamagedCheckpoint as damage:

@@ -17,11 +17,10 @@ from dpsr_apex.formatting import pasteable
 from dpsr_apex.live.view import LiveView
 from dpsr_apex.processes.discovery import FileRegistry, follow_head
 from dpsr_apex.processes.statistics import NewNotes, StatsPoller
-from dpsr_apex.record.checkpoint import clock_of, list_checkpoints
 from dpsr_apex.record.lock import is_served
-from dpsr_apex.record.progress import goal_of, is_trained
-from dpsr_apex.record.run_directory import RunDirectory, title_of
-from dpsr_apex.wire.messages import Stats
+from dpsr_apex.record.progress import goal_of, is_trained, saved_at
+from dpsr_apex.record.run_directory import LOCK, RunDirectory, title_of
+from dpsr_apex.wire.messages import OWNER, Stats
 
 
 def watch_run(path: Path) -> int:
@@ -30,10 +29,11 @@ def watch_run(path: Path) -> int:
     config = load_config(run.config)
     # A shell makes its background jobs, and the processes that they start, ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    view = LiveView(goal_of(config.run), title=title_of(config, run.path))
+    has_head = config.system.actors != 0
+    view = LiveView(goal_of(config.run), title=title_of(config, run.path), is_alone=not has_head)
     try:
         with view:
-            watcher = Watcher(run, view, has_head=config.system.actors != 0)
+            watcher = Watcher(run, view, has_head)
             watcher.watch()
     except KeyboardInterrupt:
         view.note(f"No longer watching {run.path}. The run continues")
@@ -50,8 +50,8 @@ class Watcher:
         self.t = 0  # clock of the newest row
         self._run = run
         self._view = view
-        registry = FileRegistry(run.connection)
-        self._poller = StatsPoller(lambda: follow_head(registry, run.client_key)) if has_head else None
+        registry, key = FileRegistry(run.connection), run.key_of(OWNER)
+        self._poller = StatsPoller(lambda: follow_head(registry, key, OWNER)) if has_head else None
         self._notes = NewNotes(skip_first=True)
         self._rows, self._evaluations = RowReader(run.metrics), RowReader(run.evaluations)
         self._served_at = time.monotonic()  # when a process was last known to serve it
@@ -73,7 +73,7 @@ class Watcher:
         rows = self._rows.read()
         self._view.recall(rows[:-1], self._evaluations.read())
         for newest in rows[-1:]:
-            self._take(newest)
+            self._take(newest, self._age_of_rows())
 
     def look(self) -> None:
         """Show new rows and statistics; takes WATCH_POLL seconds."""
@@ -83,6 +83,7 @@ class Watcher:
         elif stats := self._poller.poll(timeouts.WATCH_POLL):
             self._show(stats)
         self._read()
+        self._view.refresh()
 
     def _is_running(self) -> bool:
         now = time.monotonic()
@@ -101,7 +102,7 @@ class Watcher:
 
     def _may_come_back(self) -> bool:
         """Whether it was never served, or its head crashed: a head that exits cleanly removes its address."""
-        return not (self._run.path / "lock").exists() or self._run.connection.exists()
+        return not (self._run.path / LOCK).exists() or self._run.connection.exists()
 
     def _read(self) -> None:
         rows = self._rows.read()
@@ -113,9 +114,13 @@ class Watcher:
         for row in rows:
             self._take(row)
 
-    def _take(self, row: Row) -> None:
+    def _take(self, row: Row, age: float = 0.0) -> None:
         self.t = row["t"]
-        self._view.update(row)
+        self._view.update(row, age)
+
+    def _age_of_rows(self) -> float:
+        """Return the seconds since the newest row of a running run was written; 0 for a run that has ended."""
+        return max(time.time() - self._run.metrics.stat().st_mtime, 0.0) if is_served(self._run) else 0.0
 
     def _show(self, stats: Stats) -> None:
         for text in self._notes.of(stats):
@@ -126,6 +131,6 @@ class Watcher:
 def _how_it_ended(run: RunDirectory, t: int) -> str:
     if is_trained(run):
         return f"finished at t = {t:,}"
-    if saved := list_checkpoints(run.checkpoints):
-        return f"stopped at t = {clock_of(saved[-1]):,}. To continue: {pasteable('resume', run.path)}"
+    if saved := saved_at(run):
+        return f"stopped at t = {saved:,}. To continue: {pasteable('resume', run.path)}"
     return f"stopped at t = {t:,}, before anything was saved"

@@ -6,18 +6,19 @@ The supervision decides which processes run; an engine decides where, and how th
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from dpsr_apex import timeouts
+from dpsr_apex.machine import usable_cores
 from dpsr_apex.processes.discovery import Address, FileRegistry, HeadLocator, find_head
 from dpsr_apex.protocol.instructions import Resources
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.supervise.managed import LocalProcess, ManagedProcess, Task
 from dpsr_apex.supervise.template import Template
 from dpsr_apex.wire.addresses import host_of, is_loopback, port_of, with_host
+from dpsr_apex.wire.keys import make_keys
+from dpsr_apex.wire.messages import ACTOR, OWNER
 
 
 class Engine(Protocol):
@@ -26,10 +27,6 @@ class Engine(Protocol):
     @property
     def flags(self) -> tuple[str, ...]:
         """The command-line options that select this engine."""
-
-    @property
-    def lock_release(self) -> float:
-        """Seconds for which the lock of a replay that has ended may still be held."""
 
     def arguments(self, role: str, actors: int) -> list[str]:
         """Return the engine's own arguments for a process of this role in a run with this number of actors."""
@@ -60,7 +57,6 @@ class ThisMachine:
     """Starts every process on this machine, at once."""
 
     flags = ()
-    lock_release = timeouts.LOCK_RELEASE
 
     def __init__(self, run: RunDirectory, bind: str) -> None:
         self._run = run
@@ -76,8 +72,8 @@ class ThisMachine:
         """
         if role == "replay":
             return ["--bind", _without_scheme(self._bind)]
-        key = [] if is_loopback(self._bind) else ["--key", str(self._run.client_key)]
-        connect = ["--connect", _without_scheme(self._local_address), *key]
+        key = str(self._run.key_of(role))
+        connect = ["--connect", _without_scheme(self._local_address), "--key", key]
         if role != "learner":
             return connect
         weights = f"{host_of(self._bind)}:{self._chosen_port + 1 if self._chosen_port else 0}"
@@ -89,6 +85,7 @@ class ThisMachine:
         The replay starts first. It does not need what the template loads meanwhile.
         """
         if task.role == "replay":
+            make_keys(self._run.keys)  # here, so that the user sees what is wrong with existing ones
             process = LocalProcess(task)
             self._template.load()
             return process
@@ -96,18 +93,18 @@ class ThisMachine:
 
     def find_head(self) -> HeadLocator | None:
         """Return a locator of the replay; its port is kept from now on, so that a restarted replay is found there."""
-        found = find_head(self._registry, self._run.client_key)
+        found = find_head(self._registry, self._run.key_of(OWNER), OWNER)
         if found is None:
             return None
         self._bind = f"tcp://{host_of(self._bind)}:{port_of(found.address.endpoint)}"
         return HeadLocator(Address(self._local_address, found.address.keys))
 
-    def how_to_join(self, head: Address) -> str:
+    def how_to_join(self, head: Address) -> str:  # noqa: ARG002 -- a restarted replay keeps the address
         """Return the command for other machines, if they can reach this one."""
-        if head.keys is None:
+        if is_loopback(self._bind):
             return f"Serving at {self._bind}, for this machine only (use --bind 0.0.0.0:5555 to accept other machines)"
         host = socket.gethostname() if self._local_address != self._bind else host_of(self._bind)
-        join = f"dpsr-apex actor --connect {host}:{port_of(self._bind)} --key {self._run.client_key}"
+        join = f"dpsr-apex actor --connect {host}:{port_of(self._bind)} --key {self._run.key_of(ACTOR)}"
         return f"Serving at {self._bind}. To join from another machine, copy the key file there and run\n  {join}"
 
     def find_resources(self, roles: AbstractSet[str], actors: tuple[str, ...]) -> Resources:  # noqa: ARG002 -- unlimited
@@ -135,7 +132,7 @@ class ThisMachine:
 
 def default_actors() -> int:
     """Return the number of cores minus one, which is left to the learner; at least 1."""
-    return max(_cores() - 1, 1)
+    return max(usable_cores() - 1, 1)
 
 
 def _learner_threads(actors: int) -> int:
@@ -143,11 +140,7 @@ def _learner_threads(actors: int) -> int:
 
     Two threads pay off even if an actor uses one of the cores, because it mostly waits for updates.
     """
-    return min(max(_cores() - actors, 2), _cores())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(max(usable_cores() - actors, 2), usable_cores())
 
 
 def _without_scheme(endpoint: str) -> str:

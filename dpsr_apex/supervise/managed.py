@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
+from dpsr_apex.logs import rotate
 from dpsr_apex.protocol.restarts import Exit
 
 LAST_LINES = 5  # of the output of a process that ended without a traceback
@@ -66,6 +68,9 @@ class Child(Protocol):
         """Return the exit code; raise TimeoutExpired if it has not ended after `timeout` seconds."""
 
 
+# Without the current directory in the path: a file there could be imported instead of a standard module.
+PYTHON = (sys.executable, "-P")
+
 Starter = Callable[[Sequence[str], IO[bytes]], Child]
 """Starts `dpsr-apex` with these arguments; the file receives what it prints."""
 
@@ -73,7 +78,7 @@ Starter = Callable[[Sequence[str], IO[bytes]], Child]
 def start_plainly(arguments: Sequence[str], output: IO[bytes]) -> Child:
     """Start `dpsr-apex` with these arguments; `output` receives what it prints."""
     return subprocess.Popen(
-        [sys.executable, "-m", "dpsr_apex.cli", *arguments],
+        [*PYTHON, "-m", "dpsr_apex.cli", *arguments],
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -96,9 +101,11 @@ class LocalProcess:
             self._process = start([*task.arguments, "--lifeline"], output)
 
     def poll(self) -> Exit | None:
-        """Return how it ended; None while it runs."""
+        """Return how it ended; None while it runs. Its log is rotated when it is full, so this must be called often."""
         code = self._process.poll()
-        if code is not None and self._exit is None:
+        if code is None:
+            rotate(self._task.log)
+        elif self._exit is None:
             seconds = time.monotonic() - self._started_at
             self._exit = Exit(code, cause_of(code), seconds, output=self._last_output())
             assert self._process.stdin is not None
@@ -129,11 +136,35 @@ class LocalProcess:
     def _last_output(self) -> str:
         """Return its traceback or its last lines, indented."""
         with contextlib.suppress(OSError), self._task.log.open("rb") as file:
-            file.seek(self._log_start)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(self._log_start if self._log_start <= size else 0)  # 0 if the log was rotated since
             lines = file.read().decode(errors="replace").splitlines()
             tracebacks = [i for i, line in enumerate(lines) if line.startswith("Traceback")]
             return "\n".join(f"    {line}" for line in lines[tracebacks[-1] if tracebacks else -LAST_LINES :])
         return ""
+
+
+class Unstarted:
+    """A process that could not be started, for example because its log cannot be written: it has crashed at once."""
+
+    is_placed = True
+
+    def __init__(self, error: OSError) -> None:
+        where = f"{error.filename}: " if error.filename else ""
+        self._exit = Exit(1, f"could not be started ({where}{error.strerror or error})", 0.0)
+
+    def poll(self) -> Exit | None:
+        """Return why it was not started."""
+        return self._exit
+
+    def signal(self, number: signal.Signals) -> None:
+        """Do nothing."""
+
+    def kill(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""
 
 
 def cause_of(code: int) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import signal
 import time
+from collections.abc import Sequence
 
 from dpsr_apex import timeouts
 from dpsr_apex.config import Config
 from dpsr_apex.errors import UserError
 from dpsr_apex.files import read_rows
+from dpsr_apex.formatting import evaluation_line
 from dpsr_apex.interrupt import Interrupt
 from dpsr_apex.live.view import LiveView
 from dpsr_apex.live.words import describe_waits
@@ -29,11 +31,10 @@ from dpsr_apex.protocol.instructions import (
     Terminate,
 )
 from dpsr_apex.protocol.supervision import Failure, Phase, Supervision, head_status
-from dpsr_apex.record.lock import wait_until_free
 from dpsr_apex.record.progress import is_evaluated, is_trained
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.supervise.engines import Engine
-from dpsr_apex.supervise.managed import ManagedProcess, Task
+from dpsr_apex.supervise.managed import ManagedProcess, Task, Unstarted
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +52,16 @@ class RunFailed(UserError):
 class Supervisor:
     """Supervises the processes of one run: a replay, a learner, an evaluator and actors."""
 
-    def __init__(self, config: Config, run: RunDirectory, view: LiveView, engine: Engine) -> None:
+    def __init__(
+        self, config: Config, run: RunDirectory, view: LiveView, engine: Engine, callbacks: Sequence[str] = ()
+    ) -> None:
+        self._callbacks = callbacks
         self._config = config
         self._run = run
         self._view = view
         self._engine = engine
         self._actors = config.system.actors or 1
-        self._supervision = Supervision(self._actors, run.logs, time.monotonic())
+        self._supervision = Supervision(self._actors, run.logs, config.system.lease, time.monotonic())
         self._processes: dict[str, ManagedProcess] = {}  # the newest of each name
         self._running: dict[str, ManagedProcess] = {}  # processes whose exit was not reported yet
         self._head: StatsPoller | None = None
@@ -67,11 +71,9 @@ class Supervisor:
     def run(self, interrupt: Interrupt) -> bool:
         """Run until the run ends or is interrupted; return whether it is finished and evaluated.
 
-        Raise RunFailed if the run cannot continue.
+        The caller must hold the right to run the run. Raise RunFailed if the run cannot continue.
         """
         try:
-            if not wait_until_free(self._run, self._engine.lock_release, lambda: interrupt.asked):
-                return False
             self._engine.withdraw_head()
             self._supervise(interrupt)
         finally:
@@ -92,6 +94,8 @@ class Supervisor:
                 if self._supervision.phase is not Phase.FINISHING:
                     self._view.note("Saving… press Ctrl-C again to quit without saving.")
                 return
+            self._run.ensure_present()
+            self._view.refresh()
             self._poll_processes()
             self._execute(self._supervision.tick(time.monotonic()))
             for text in self._engine.node_reports():
@@ -143,6 +147,8 @@ class Supervisor:
             self._view.show(stats)
             status = head_status(stats, describe_waits(stats.waiting))
             self._execute(self._supervision.status(status, time.monotonic()))
+        elif is_trained(self._run):
+            self._execute(self._supervision.trained(time.monotonic()))
         self._show_evaluations()
 
     def _read_record(self) -> None:
@@ -156,7 +162,7 @@ class Supervisor:
         for instruction in instructions:
             match instruction:
                 case Start(name, role):
-                    self._processes[name] = self._running[name] = self._engine.start(self._task(name, role))
+                    self._processes[name] = self._running[name] = self._start(self._task(name, role))
                 case Terminate(name):
                     self._processes[name].signal(signal.SIGTERM)
                 case Kill(name):
@@ -172,9 +178,16 @@ class Supervisor:
                     found = self._engine.find_resources(roles, actors)
                     self._execute(self._supervision.resources(found, time.monotonic()))
 
+    def _start(self, task: Task) -> ManagedProcess:
+        try:
+            return self._engine.start(task)
+        except OSError as error:
+            return Unstarted(error)
+
     def _task(self, name: str, role: str) -> Task:
         path = str(self._run.path)
-        own = {"replay": ["--run-dir", path], "learner": [], "evaluator": [path], "actor": ["--name", name]}
+        callbacks = [part for name in self._callbacks for part in ("--callback", name)]
+        own = {"replay": ["--run-dir", path, *callbacks], "learner": [], "evaluator": [path], "actor": ["--name", name]}
         arguments = [role, *own[role], *self._engine.arguments(role, self._actors)]
         return Task(name, role, arguments, self._run.logs / f"{name}.log")
 
@@ -191,5 +204,5 @@ class Supervisor:
         rows = read_rows(self._run.evaluations)
         for row in rows[self._evaluations_shown :]:
             self._view.evaluated(row)
-            self._view.note(f"evaluation at t = {row['t']:,}: mean {row['mean']:.1f} over {row['games']} episodes")
+            self._view.note(evaluation_line(row["t"], row["mean"], row["median"], row["games"]))
         self._evaluations_shown = len(rows)

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from typing import IO
 
 from dpsr_apex import timeouts
-from dpsr_apex.supervise.managed import Child, start_plainly
+from dpsr_apex.supervise.managed import PYTHON, Child, start_plainly
 
-COMMAND = (sys.executable, "-m", "dpsr_apex.cli.template")
+COMMAND = (*PYTHON, "-m", "dpsr_apex.cli.template")
 LONGEST_COMMAND = 2_000  # bytes of a forked process's command line that `ps` can show
 SET_CHILD_SUBREAPER = 36  # of prctl(2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -13,16 +14,20 @@ from ray.exceptions import AuthenticationError, RayError
 
 from dpsr_apex import timeouts
 from dpsr_apex.supervise.ray import ClusterError
+from dpsr_apex.supervise.ray.node_check import about_exposed_token, exposed_token
 
 
 def connect(address: str) -> None:
     """Connect to the cluster at HOST:PORT, or to the one that this machine is part of ("auto")."""
+    if file := exposed_token():
+        raise ClusterError(about_exposed_token(file))
     if address != "auto":
         _ensure_listening(address)
     # Ray prints many lines for every event of a node, at any log level; the run reports it in one line.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     try:
-        ray.init(address, namespace="dpsr_apex", log_to_driver=False, logging_level=logging.ERROR)
+        with contextlib.chdir("/"):  # Ray's workers import from the current directory of whoever calls this
+            ray.init(address, namespace="dpsr_apex", log_to_driver=False, logging_level=logging.ERROR)
     except AuthenticationError as error:
         raise ClusterError(_why_denied(str(error))) from error
     except ConnectionError as error:
@@ -56,8 +61,3 @@ def _why_denied(error: str) -> str:
         f"{error.strip().partition('.')[0]}. Copy ~/.ray/auth_token from the cluster's head, or create one for a new "
         "cluster with `ray get-auth-token --generate`"
     )
-
-
-def wants_token() -> bool:
-    """Return whether only a cluster that requires a token may be used."""
-    return os.environ["RAY_AUTH_MODE"].lower() == "token"

@@ -26,12 +26,12 @@ from dpsr_apex.protocol.instructions import Resources
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.supervise.managed import ManagedProcess, Task
 from dpsr_apex.supervise.ray import ClusterError
-from dpsr_apex.supervise.ray.connection import wants_token
-from dpsr_apex.supervise.ray.node_check import NodeFacts, Probe, inspect_node, why_unusable
+from dpsr_apex.supervise.ray.node_check import NodeFacts, Probe, inspect_node, wants_token, why_unusable
 from dpsr_apex.supervise.ray.node_runner import NodeRef, Origin, UnusableNode
 from dpsr_apex.supervise.ray.ray_process import RayNodeRunner, RayProcess
 from dpsr_apex.supervise.ray.registry import make_registry
 from dpsr_apex.wire.keys import make_keys
+from dpsr_apex.wire.messages import OWNER
 
 # Otherwise Ray kills the child processes of a runner together with the runner, and a replay could not save.
 _RUNNER_ENVIRONMENT = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "0"}}
@@ -63,7 +63,6 @@ class RayCluster:
 
     def __init__(self, address: str, path: Path, demands: Demands) -> None:
         self.flags = ("--cluster", address)
-        self.lock_release = timeouts.RAY_LOCK_RELEASE
         self.run = RunDirectory(path)
         self.unusable: dict[str, str] = {}  # reason, by node id
         self._demands = demands
@@ -96,7 +95,7 @@ class RayCluster:
 
     def find_head(self) -> HeadLocator | None:
         """Return a locator of the replay, from the registry of the cluster."""
-        return follow_head(self.registry, self.run.client_key)
+        return follow_head(self.registry, self.run.key_of(OWNER), OWNER)
 
     def how_to_join(self, head: Address) -> str:
         """Return the command for machines that share the run directory."""

@@ -21,6 +21,7 @@ class NodeFacts(NamedTuple):
     protocol: int
     emulator: str  # version of ale-py
     asks_for_token: bool  # whether Ray accepts only clients with its token
+    exposed_token: str  # the file with that token, if other users can read it; otherwise empty
     shares_run: bool  # whether the run directory is the same as on the other nodes
 
 
@@ -61,9 +62,30 @@ def inspect_node(run: Path, probe: str) -> NodeFacts:
         version=__version__,
         protocol=PROTOCOL,
         emulator=importlib.metadata.version("ale-py"),
-        asks_for_token=os.environ.get("RAY_AUTH_MODE", "").lower() == "token",
+        asks_for_token=wants_token(),
+        exposed_token=exposed_token(),
         shares_run=is_visible(run, probe),
     )
+
+
+def wants_token() -> bool:
+    """Return whether Ray accepts only clients with its token here."""
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+def exposed_token() -> str:
+    """Return the file with Ray's token if other users can read it; otherwise, or without such a file, an empty text."""
+    if not wants_token() or os.environ.get("RAY_AUTH_TOKEN"):
+        return ""
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    with suppress(OSError):
+        return str(file) if file.stat().st_mode & 0o077 else ""
+    return ""
+
+
+def about_exposed_token(file: str) -> str:
+    """Return what is wrong with a token in this file, and what to do about it."""
+    return f"{file} lets other users run anything on the cluster: run chmod 600 {file}"
 
 
 def why_unusable(here: NodeFacts, there: NodeFacts, run: Path) -> str:
@@ -73,6 +95,8 @@ def why_unusable(here: NodeFacts, there: NodeFacts, run: Path) -> str:
         return f"it has dpsr_apex {found} and this run has {wanted}: install the same version"
     if there.emulator != here.emulator:
         return f"it has ale-py {there.emulator} and this run has {here.emulator}: install the same version"
+    if there.exposed_token:
+        return about_exposed_token(there.exposed_token)
     if not there.shares_run:
         return f"it does not see {run}: put the run directory where all nodes see it at the same path (--run-dir)"
     return ""

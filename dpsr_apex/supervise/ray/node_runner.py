@@ -101,7 +101,7 @@ class NodeRunner:
     def _run_member(self, task: Task, private: RunDirectory) -> Exit:
         """Run any other process, which looks up the head in a private folder, to which its record is copied."""
         known = self._copy_record(private, None)
-        process = self._start(task, "--find", str(private.path), "--key", str(self._run.client_key))
+        process = self._start(task, "--find", str(private.path), "--key", str(self._run.key_of(task.role)))
         while (exit := process.wait(timeouts.RAY_REGISTRY_POLL)) is None:
             known = self._copy_record(private, known)
         return exit

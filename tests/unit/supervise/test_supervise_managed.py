@@ -3,6 +3,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
+from dpsr_apex import logs
 from dpsr_apex.supervise.managed import LocalProcess, Task
 
 PATIENCE = 60.0
@@ -42,3 +45,17 @@ def test_a_local_process_can_be_killed(tmp_path: Path) -> None:
     exit = process.poll()
     assert exit is not None
     assert (exit.code, exit.cause) == (-signal.SIGKILL, "was killed by SIGKILL")
+
+
+def test_the_last_output_is_found_in_a_log_that_was_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log").write_text("x" * 5_000)
+    process = LocalProcess(Task("lonely", "actor", ["actor", "--find", str(tmp_path)], tmp_path / "log"))
+    monkeypatch.setattr(logs, "LOG_BYTES", 5_000)
+    assert process.poll() is None
+    assert (tmp_path / "log").stat().st_size < 5_000
+    with (tmp_path / "log").open("a") as log:
+        log.write("the last line\n")
+    process.kill()
+    exit = process.poll()
+    assert exit is not None
+    assert exit.output.endswith("the last line")

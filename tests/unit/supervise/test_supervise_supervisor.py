@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import signal
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from dpsr_apex.processes.discovery import Address, HeadLocator
 from dpsr_apex.protocol.instructions import Resources
 from dpsr_apex.protocol.restarts import Exit
 from dpsr_apex.record.progress import goal_of
-from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.record.run_directory import RunDirectory, write_config
 from dpsr_apex.supervise.managed import ManagedProcess, Task
 from dpsr_apex.supervise.supervisor import RunFailed, Supervisor
 
@@ -57,7 +58,6 @@ class PaperEngine:
     """An engine whose head is never found; `on_look` is called when the supervisor looks for it."""
 
     flags: tuple[str, ...] = ()
-    lock_release = 0.0
 
     def __init__(self, on_look: Callable[[], None]) -> None:
         self.started: list[PaperProcess] = []
@@ -100,8 +100,10 @@ def config() -> Config:
 def supervise(config: Config, folder: Path, engine: PaperEngine, interrupt: Interrupt) -> tuple[bool, str]:
     """Run the supervisor; return its result and what it showed."""
     console = Console(file=io.StringIO(), width=200)
+    run = RunDirectory.create(folder / "run")
+    write_config(config, run)
     with LiveView(goal_of(config.run), console) as view:
-        result = Supervisor(config, RunDirectory.create(folder / "run"), view, engine).run(interrupt)
+        result = Supervisor(config, run, view, engine).run(interrupt)
     assert isinstance(console.file, io.StringIO)
     return result, console.file.getvalue()
 
@@ -145,3 +147,12 @@ def test_processes_are_stopped_when_the_supervisor_itself_fails(config: Config, 
         supervise(config, tmp_path, engine, Interrupt())
     assert engine.started[0].signals == [signal.SIGTERM]
     assert engine.calls[-1] == "close"
+
+
+def test_a_process_that_cannot_be_started_fails_the_run_with_the_reason(config: Config, tmp_path: Path) -> None:
+    class FullEngine(PaperEngine):
+        def start(self, task: Task) -> ManagedProcess:
+            raise PermissionError(errno.EROFS, "Read-only file system", str(task.log))
+
+    with pytest.raises(RunFailed, match=r"replay could not be started \(.*replay.log: Read-only file system\)"):
+        supervise(config, tmp_path, FullEngine(lambda: None), Interrupt())

@@ -79,7 +79,7 @@ def test_it_is_a_child_of_this_process_with_its_own_session_and_command_line(sta
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     assert (int(fields[1]), int(fields[3])) == (os.getpid(), pid)
     words = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
-    assert words == [sys.executable, "-m", "dpsr_apex.cli", "actor", "--find", str(tmp_path), "--lifeline"]
+    assert words == [sys.executable, "-P", "-m", "dpsr_apex.cli", "actor", "--find", str(tmp_path), "--lifeline"]
     assert Process(pid, 0, [*words, "--name", "x"]).name == "x"
 
 
