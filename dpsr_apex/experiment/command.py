@@ -14,7 +14,7 @@ from dpsr_apex.experiment.runner import Progression, Runner
 from dpsr_apex.formatting import counted, pasteable
 from dpsr_apex.interrupt import Interrupt
 from dpsr_apex.live.console import make_console
-from dpsr_apex.record.lock import serving_alone
+from dpsr_apex.record.lock import running_alone
 from dpsr_apex.record.run_directory import RunDirectory
 
 
@@ -29,7 +29,7 @@ def run_experiment(source: str, path: Path | None, at_once: int | None, dry_run:
         _show(experiment, folder, console)
         return 0
     folder.path.mkdir(parents=True, exist_ok=True)
-    with serving_alone(RunDirectory(folder.path)), Interrupt() as interrupt:
+    with running_alone(RunDirectory(folder.path)) as lock, Interrupt(lock.note_ending) as interrupt:
         folder.prepare(experiment)
         with Progression(experiment, folder, console) as view:
             view.say(f"{_size(experiment)}, in {folder.path}")

@@ -10,7 +10,7 @@ from dpsr_apex.config import ConfigError, settings
 from dpsr_apex.config_files import dump_config, load_config
 from dpsr_apex.experiment.grid import Experiment, Plan
 from dpsr_apex.files import read_last_row, write_atomically
-from dpsr_apex.record.progress import is_finished
+from dpsr_apex.record.progress import is_evaluated
 from dpsr_apex.record.run_directory import RunDirectory
 
 
@@ -34,11 +34,11 @@ class Folder:
         return self.path / "configs" / f"{plan.name}.toml"
 
     def state(self, plan: Plan) -> Literal["waiting", "unfinished", "finished"]:
-        """Return the state of a run."""
+        """Return the state of a run; one that was evaluated at its end is finished, even without its checkpoints."""
         run = self.run(plan)
         if not run.config.is_file():
             return "waiting"
-        return "finished" if is_finished(run) else "unfinished"
+        return "finished" if is_evaluated(run) else "unfinished"
 
     def steps_done(self, plan: Plan) -> int:
         """Return how many of the steps of its goal a run has, by its last row; 0 if there is none."""

@@ -63,7 +63,7 @@ class _Cell(NamedTuple):
 
 def load_experiment(source: str | Path) -> Experiment:
     """Return the experiment of `source`, a TOML file or the name of a shipped one; raise ConfigError if invalid."""
-    path = find_file(source, shipped_experiments())
+    path = find_file(source, shipped_experiments(), "experiments")
     table = read_toml(path)
     _refuse_unknown_keys(table, _TOP, path)
     at_once = _number(table.get("at_once", 1), "at_once", path)

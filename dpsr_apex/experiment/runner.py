@@ -11,6 +11,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -83,6 +84,7 @@ class Runner:
 
     def __init__(self, experiment: Experiment, folder: Folder, view: Progression) -> None:
         self.failed: list[Plan] = []
+        self._outputs: set[str] = set()  # of failed runs, that the user has seen
         self._folder = folder
         self._at_once = experiment.at_once
         self._view = view
@@ -114,11 +116,18 @@ class Runner:
 
     def _poll(self, plan: Plan, process: RunProcess) -> None:
         if failed := process.poll():
-            self._view.say(f"{plan.name} {failed.cause}; its last output ({process.task.log}):\n{failed.output}")
+            self._view.say(f"{plan.name} {failed.cause}; {self._last_output(failed.output, process.task.log)}")
         if process.is_running:
             self._view.advanced(plan, self._folder.steps_done(plan))
         elif process.has_ended:
             self._ended(plan)
+
+    def _last_output(self, output: str, log: Path) -> str:
+        """Return the last output of a failed run, or only where it is if the user has seen an equal one."""
+        if output in self._outputs:
+            return f"its last output is as above ({log})"
+        self._outputs.add(output)
+        return f"its last output ({log}):\n{output}"
 
     def _ended(self, plan: Plan) -> None:
         del self._running[plan.name]
@@ -142,7 +151,7 @@ class Runner:
 
 
 def last_evaluation(run: RunDirectory) -> str:
-    """Describe the last evaluation of a finished run; damaged lines are skipped, as by `is_finished`."""
+    """Describe the last evaluation of a finished run; damaged lines are skipped, as by `is_evaluated`."""
     damaged: list[BadLine] = []
     row = max(read_rows(run.evaluations, damaged), key=lambda row: int(row["t"]))
     return f"evaluation mean {number(row.get('mean'))} over {counted(row.get('games', 0), 'episode')}"

@@ -28,24 +28,14 @@ from dpsr_apex.inspection.stored import (
     summarize_recycled,
 )
 from dpsr_apex.live.console import make_console
+from dpsr_apex.record.provenance import provenance_lines
+from dpsr_apex.record.quarantine import quarantine_lines
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.roles.build import build_env
 
-MIN_WIDTH = 100  # characters: a narrower terminal wraps lines, so that no number is truncated
+MIN_WIDTH = 120  # characters: a narrower terminal wraps lines, so that no number is truncated
 
-COLUMNS = (
-    "identity",
-    "priority",
-    "age",
-    "inserted at t",
-    "action",
-    "reward",
-    "n",
-    "terminal",
-    "gain",
-    "depth",
-    "snapshot",
-)
+COLUMNS = ("identity", "priority", "age", "action", "reward", "n", "terminal", "gain", "depth", "snapshot")
 
 
 def inspect_run(path: Path, count: int, sheet: Path | None, checkpoint: Path | None) -> int:
@@ -55,7 +45,9 @@ def inspect_run(path: Path, count: int, sheet: Path | None, checkpoint: Path | N
     opened = open_run(path, checkpoint)
     picture = sheet or path / "replay.png"
     console = _console()
-    for line in (title_line(opened) + _age_note(opened), *summary_lines(opened.replay)):
+    summary = summary_lines(opened.replay)
+    bad = quarantine_lines(opened.run.quarantine)
+    for line in (title_line(opened) + _age_note(opened), *summary, *bad, *provenance_lines(opened.run)):
         _print_line(console, line)
     env, problem = _environment(opened)
     groups = notable_groups(opened.replay, count)
@@ -66,9 +58,9 @@ def inspect_run(path: Path, count: int, sheet: Path | None, checkpoint: Path | N
     if env:
         save_sheet(picture, title_line(opened), groups, env)
         env.close()
-        _print_line(console, f"sheet {picture}")
+        _print_line(console, f"Pictures: {picture}")
     else:
-        _print_line(console, f"no sheet: {problem}")
+        _print_line(console, f"No pictures: {problem}")
     _print_line(console, play_from_line(opened, groups, checkpoint))
     return 0
 
@@ -109,12 +101,15 @@ def _chain_lines(replay: Replay) -> list[str]:
 
 
 def transition_table(transitions: Sequence[StoredTransition], env: StackedEnv | None) -> Table:
-    """Return a table with one row per transition."""
+    """Return a table with one row per transition, without the columns that would be empty."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
-    for name in COLUMNS:
+    rows = [_cells(transition, env) for transition in transitions]
+    shown = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
+    for place in shown:
+        name = COLUMNS[place]
         table.add_column(name, justify="left" if name == "action" else "right", no_wrap=True)
-    for transition in transitions:
-        table.add_row(*_cells(transition, env), style="cyan" if transition.depth else "")
+    for transition, row in zip(transitions, rows, strict=True):
+        table.add_row(*(row[place] for place in shown), style="cyan" if transition.depth else "")
     return table
 
 
@@ -134,7 +129,6 @@ def _cells(transition: StoredTransition, env: StackedEnv | None) -> list[str]:
         str(transition.identity),
         number(transition.priority),
         f"{transition.age:,}",
-        f"{transition.birth:,}",
         action_name(env, transition.action),
         f"{transition.reward:g}",
         str(transition.n_steps),

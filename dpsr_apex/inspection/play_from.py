@@ -213,4 +213,4 @@ def _print_played(played: Played, video: Path | None) -> None:
     ended = f", then {played.ended}" if played.ended else ", episode not finished"
     console.print(f"{played.steps:,} steps: score {played.score:+g}{lives}{ended}", soft_wrap=True)
     if video:
-        console.print(f"video {video}", soft_wrap=True)
+        console.print(f"Video: {video}", soft_wrap=True)

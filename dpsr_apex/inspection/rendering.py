@@ -7,6 +7,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsr_apex.envs.snapshot import optional
 from dpsr_apex.envs.stacked import StackedEnv
 
 Picture = NDArray[np.uint8]
@@ -24,6 +25,11 @@ def render_rgb(env: StackedEnv) -> Picture | None:
         return None
     is_picture = isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.shape[2:] == (3,)
     return picture if is_picture else None
+
+
+def render_current(env: StackedEnv) -> Picture | None:
+    """Return the environment's picture; None also if it would be an earlier one, as of an emulator just restored."""
+    return render_rgb(env) if optional(env.env, "screen_is_current", True) else None
 
 
 def frames_per_second(env: StackedEnv) -> float:

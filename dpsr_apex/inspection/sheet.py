@@ -109,10 +109,10 @@ def _card(transition: StoredTransition, env: StackedEnv) -> Image.Image:
     _paste(card, below, height + _ACTION_HEIGHT, height)
     draw = ImageDraw.Draw(card)
     middle = height + _ACTION_HEIGHT / 2
-    steps = "" if transition.n_steps == 1 else f" … {transition.n_steps} steps"
-    action = f"↓ {action_name(env, transition.action)}{steps}"
-    draw_text(draw, (0, middle), action, 12, bold=True, anchor="lm", width=118)
-    draw_text(draw, (_SIDE, middle), _outcome(transition), 12, TEXT if transition.reward else MUTED, anchor="rm")
+    outcome = _outcome(transition)
+    draw_text(draw, (_SIDE, middle), outcome, 12, TEXT if transition.reward else MUTED, anchor="rm")
+    action, left = f"↓ {action_name(env, transition.action)}", int(_SIDE - font(12).getlength(outcome)) - 6
+    draw_text(draw, (0, middle), action, 12, bold=True, anchor="lm", width=left)
     _draw_notes(draw, transition, env, 2 * height + _ACTION_HEIGHT + 5)
     return card
 
@@ -131,8 +131,9 @@ def _draw_notes(draw: ImageDraw.ImageDraw, transition: StoredTransition, env: St
 
 
 def _outcome(transition: StoredTransition) -> str:
+    steps = "" if transition.n_steps == 1 else f"n {transition.n_steps}  "
     reward = f"r {transition.reward:+g}" if transition.reward else "r 0"
-    return f"{reward} ■" if transition.terminal else reward
+    return f"{steps}{reward} ■" if transition.terminal else f"{steps}{reward}"
 
 
 def _paste(card: Image.Image, picture: Picture, top: int, available_height: int) -> None:

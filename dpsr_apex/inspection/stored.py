@@ -8,9 +8,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsr_apex.envs.snapshot import optional
 from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.replay.records import SLOT_COLUMNS, StoredRows
 from dpsr_apex.replay.replay import Replay
-from dpsr_apex.replay.transitions import Stack
+from dpsr_apex.replay.transitions import Stack, to_lists
 
 Slots = NDArray[np.intp]
 
@@ -21,6 +23,8 @@ _COLUMN_OF: Final = {  # fields whose column has another name
     "birth": "births",
     "gain": "gains",
     "depth": "depths",
+    "origin": "origins",
+    "episode_step": "episode_steps",
     "action": "a_tm1",
     "reward": "r_t",
     "snapshot": "snapshots",
@@ -36,6 +40,9 @@ class StoredTransition(NamedTuple):
     age: int  # transitions inserted since then
     gain: float  # of a recycled transition over the one that it replaced; NaN for all others
     depth: int  # recycled steps since the last played state; 0 for played transitions
+    recycles: int  # states re-entered since the last played state; 0 for played transitions
+    origin: int  # identity of the transition whose state was re-entered last; -1 for played transitions
+    episode_step: int  # environment steps since the start of the episode; also counted across recycling
     s_tm1: Stack
     action: int
     reward: float
@@ -77,11 +84,12 @@ def notable_groups(replay: Replay, count: int) -> list[Group]:
         ("oldest", "in the replay for the longest time", (identities,)),
     )
     groups = [
-        Group(title, description, transitions_in(replay, np.lexsort(keys)[:count]))
+        Group(title, description, transitions_in(replay, replay.slots_of(identities[np.lexsort(keys)[:count]])))
         for title, description, keys in selections
     ]
-    description = "increase in priority over the transition that was replaced"
-    return [*groups, Group("largest recycling gain", description, transitions_in(replay, best[:count]))]
+    description = "increase in priority over the replaced transition"
+    gainful = transitions_in(replay, replay.slots_of(identities[best[:count]]))
+    return [*groups, Group("largest recycling gain", description, gainful)]
 
 
 def summarize_recycled(replay: Replay) -> RecycledSummary:
@@ -94,18 +102,25 @@ def summarize_recycled(replay: Replay) -> RecycledSummary:
 
 def find_transition(replay: Replay, identity: int) -> StoredTransition | None:
     """Return the transition with this identity; None if it is not stored."""
-    return next(iter(transitions_in(replay, np.flatnonzero(replay.identities == identity))), None)
+    identities = replay.identities
+    return next(iter(transitions_in(replay, replay.slots_of(identities[identities == identity]))), None)
 
 
 def transitions_in(replay: Replay, slots: Slots) -> list[StoredTransition]:
     """Return the transitions in these slots, in this order."""
-    columns = replay.describe(slots)
-    columns["age"] = [replay.t - birth for birth in columns["births"]]
+    return plain_transitions(replay.rows_in(slots), replay.t)
+
+
+def plain_transitions(rows: StoredRows, t: int) -> list[StoredTransition]:
+    """Return the transitions in these rows of a replay at clock t, as plain values."""
+    columns = {column.name: getattr(rows.slots, column.name).tolist() for column in SLOT_COLUMNS}
+    columns |= {"priorities": rows.priorities.tolist()} | to_lists(rows.transitions)
+    columns["age"] = [t - birth for birth in columns["births"]]
     wanted = [columns[_COLUMN_OF.get(field, field)] for field in StoredTransition._fields]
     return [StoredTransition(*row) for row in zip(*wanted, strict=True)]
 
 
 def action_name(env: StackedEnv | None, action: int) -> str:
     """Return an action's name from the environment's `action_names`, or "action 3" if there is none."""
-    names = getattr(env.env, "action_names", None) if env else None
+    names = optional(env.env, "action_names") if env else None
     return str(names[action]) if names is not None and action < len(names) else f"action {action}"

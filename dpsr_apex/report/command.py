@@ -32,7 +32,7 @@ from dpsr_apex.report.groups import Environment, group_runs
 from dpsr_apex.report.page import Page, RunLine, render
 from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
 from dpsr_apex.report.success import Outcome, outcomes_of, success_chapter, success_of
-from dpsr_apex.report.tables import describe_run, differences_table, runs_of
+from dpsr_apex.report.tables import describe_run, differences_table, provenance_table, runs_of
 
 SEED = 0  # of the bootstrap, so that a repeated report has the same numbers
 _FEW = 2  # up to this number, comparisons and unfinished runs are described one by one at the top
@@ -107,6 +107,7 @@ def _write(
         chapters=chapters,
         drawn=drawn,
         differences=differences,
+        provenance=provenance_table(material.records),
         runs=[
             RunLine(os.path.relpath(run.path, folder), _shown(run.path, root), describe_run(group, run))
             for group, run in runs_of(material.environments)
@@ -189,5 +190,5 @@ def _print_summary(console: Console, page: Path, chapters: Sequence[Chapter], un
     if table.row_count:
         console.print(table, highlight=False)
     for path, reason in unreadable:
-        console.print(f"left out {path}: {reason}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"report {page}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Left out {path}: {reason}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)

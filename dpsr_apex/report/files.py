@@ -21,7 +21,7 @@ from dpsr_apex.report.groups import Environment, Group
 from dpsr_apex.report.page import MARK
 from dpsr_apex.report.records import RunRecord
 from dpsr_apex.report.success import Outcome
-from dpsr_apex.report.tables import Table, recycling_totals, throughput_of
+from dpsr_apex.report.tables import Table, recycling_totals, runs_of, throughput_of
 
 _OF_REPLAY = (
     *("age_mean", "priority_mean", "replaced_age_mean", "replaced_priority_mean", "recycled", "recycled_gain"),
@@ -35,16 +35,20 @@ _FINAL = ("environment", "group", "n", "mean", "median", "least", "greatest", "s
 _STATISTICS = ("scope", "unit", "statistic", "of", "value", "low", "high")
 _THROUGHPUT = (
     *("environment", "group", "runs", "elapsed_seconds"),
-    *("steps_per_second", "updates_per_second", "steps_per_update"),
+    *("steps_per_second", "updates_per_second", "steps_per_update", "policy_age_mean", "policy_age_p95"),
 )
 _SUCCESS = ("environment", "group", "seeds", "found", "found_low", "found_high", "kept", "kept_low", "kept_high")
+_PROVENANCE = (
+    *("environment", "group", "seed", "run", "t", "began"),
+    *("command", "software", "machine", "ended", "ended_t", "outcome"),
+)
 _REPLAY = (
     *("environment", "group", "seed", "t", *_OF_REPLAY),
     *(f"{name}_{10 * decile}" for name in _DECILES for decile in range(DECILES)),
 )
 
 _WRITTEN = re.compile(
-    r"(curves|final|statistics|throughput|replay|recycling|config_differences|success)\.csv|success\.png"
+    r"(curves|final|statistics|throughput|replay|recycling|config_differences|provenance|success)\.csv|success\.png"
     r"|(\d+_[a-z0-9-]*|all)_(evaluation|training|iqm|improvement|replay_\d+|gain)\.png"
 )
 
@@ -77,6 +81,8 @@ def write_csvs(
     }
     if differences:
         files["config_differences.csv"] = differences.columns, differences.rows
+    if parts := list(_parts(environments)):
+        files["provenance.csv"] = _PROVENANCE, parts
     if outcomes:
         files["success.csv"] = _SUCCESS, map(_success, outcomes)
     return [_write(out / name, columns, rows) for name, (columns, rows) in files.items()]
@@ -132,13 +138,18 @@ def _replay(groups: Sequence[Group]) -> Iterable[Sequence[Any]]:
 
 
 def _deciles(row: Row, name: str) -> Sequence[Any]:
-    values = row.get(name, [])
+    values = row.get(name) or []  # None for an empty replay
     return values if len(values) == DECILES else [None] * DECILES
 
 
 def _recycling(groups: Sequence[Group]) -> Iterable[Sequence[Any]]:
     for group in groups:
         yield from ([group.environment, group.label, *item] for item in recycling_totals(group).items())
+
+
+def _parts(environments: Sequence[Environment]) -> Iterable[Sequence[Any]]:
+    for group, run in runs_of(environments):
+        yield from ([*_name(group, run), run.path.name, *part] for part in run.parts)
 
 
 def _success(outcome: Outcome) -> Sequence[Any]:

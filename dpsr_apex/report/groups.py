@@ -1,4 +1,4 @@
-"""Group runs by environment, and within it by all settings except the seed.
+"""Group runs by environment, and within it by all settings that affect learning, except the seed.
 
 Grouping and labelling only; no results are computed here.
 """
@@ -13,13 +13,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsr_apex.config import settings
+from dpsr_apex.config import INCIDENTAL, settings
+from dpsr_apex.formatting import in_order
 from dpsr_apex.methods import METHODS
 from dpsr_apex.report.records import RunRecord
 from dpsr_apex.schedules import Schedule, constant
 
 SEED: Final = "run.seed"
 METHOD: Final = "replay.method"
+
+# Numbers of a row that depend neither on the logging interval nor on the wall clock.
+CUMULATIVE: Final = (
+    *("t", "environment_steps", "episodes", "return_best", "updates", "age_mean", "priority_mean"),
+    *("replaced_age", "replaced_priority", "recycled_gain"),
+)
 
 # The paper's symbols for settings; other settings are labelled with the last part of their key.
 SYMBOLS: Final = {
@@ -42,12 +49,12 @@ SYMBOLS: Final = {
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in the seed; `label` is unique within the environment."""
+    """Runs that differ only in the seed and in what they record; `label` is unique within the environment."""
 
     environment: str
     label: str
     method: str
-    settings: dict[str, str]  # as text, by dotted key, without the seed
+    settings: dict[str, str]  # those that affect learning, as text, by dotted key, without the seed
     runs: Sequence[RunRecord]
     copies: Sequence[RunRecord]  # identical to one of the runs step by step, hence not replications
 
@@ -78,7 +85,8 @@ def group_runs(records: Iterable[RunRecord]) -> list[Environment]:
         texts = _texts(record)
         groups = by_environment.setdefault(_environment_name(record), {})
         groups.setdefault(json.dumps(texts), []).append(record)
-    return [_environment(name, list(groups.values())) for name, groups in sorted(by_environment.items())]
+    names = sorted(by_environment, key=in_order)
+    return [_environment(name, list(by_environment[name].values())) for name in names]
 
 
 def differing_keys(groups: Sequence[Group]) -> list[str]:
@@ -111,12 +119,15 @@ def _exact(number: float) -> str:
 
 
 def _texts(record: RunRecord) -> dict[str, str]:
-    return {key: show_setting(value) for key, value in settings(record.config).items() if key != SEED}
+    ignored = {SEED, *INCIDENTAL}
+    return {key: show_setting(value) for key, value in settings(record.config).items() if key not in ignored}
 
 
 def _environment_name(record: RunRecord) -> str:
     env = record.config.env
-    return f"{env.name} ({show_setting(env.arguments)})" if env.arguments else env.name
+    details = [show_setting(env.arguments)] if env.arguments else []
+    details += [wrapper.rpartition(":")[2] for wrapper in env.wrappers]
+    return f"{env.name} ({', '.join(details)})" if details else env.name
 
 
 def _environment(name: str, groups: Sequence[Sequence[RunRecord]]) -> Environment:
@@ -140,11 +151,14 @@ def _group(environment: str, runs: Sequence[RunRecord], texts: dict[str, str], l
 
 
 def _history(run: RunRecord) -> str:
-    """Return the run's returns and scores as text: equal for two single-process runs with the same seed."""
+    """Return the run's progress and scores as text: equal for two single-process runs with the same seed.
+
+    It does not depend on how often they were logged.
+    """
     if not run.rows and not run.scores:
         return str(run.path)
-    returns = [(row["t"], row.get("return_mean")) for row in run.rows]
-    return json.dumps([run.config.run.seed, returns, list(run.scores)])
+    last = [[row.get(name) for name in CUMULATIVE] for row in run.rows[-1:]]
+    return json.dumps([run.config.run.seed, last, list(run.scores)])
 
 
 def _differing(texts: Sequence[dict[str, str]]) -> list[str]:

@@ -33,8 +33,9 @@ _READING = (
 )
 
 
-_TEXT_COLUMNS = ("state", "progress", "group", "environment", "reason")
+_TEXT_COLUMNS = ("state", "progress", "group", "environment", "reason", "machine")
 _LEFT = ' class="text"'
+_NOTE = '<td class="note">'
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Page:
     chapters: Sequence[Chapter]
     drawn: Mapping[str, str]  # every picture of the chapters as SVG, by name
     differences: Table | None
+    provenance: Table | None
     runs: Sequence[RunLine]
     unreadable: Sequence[tuple[str, str]]  # path and reason
     files: Sequence[str]
@@ -65,11 +67,13 @@ class Page:
 def render(page: Page) -> str:
     """Return the page as HTML."""
     chapters = [(f"chapter{number}", chapter) for number, chapter in enumerate(page.chapters)]
-    links = [*((name, chapter.title) for name, chapter in chapters), ("settings", "Settings"), ("runs", "Runs")]
+    links = [*((name, chapter.title) for name, chapter in chapters), ("settings", "Settings")]
+    links += [("provenance", "Provenance")] if page.provenance else []
     body = [
-        _header(page, [*links, ("reading", "How to read this")]),
+        _header(page, [*links, ("runs", "Runs"), ("reading", "How to read this")]),
         *(_chapter(name, chapter, page.drawn) for name, chapter in chapters),
         _settings(page.differences),
+        *([_provenance(page.provenance)] if page.provenance else []),
         _runs(page),
         _reading(page.files, page.made),
     ]
@@ -160,8 +164,14 @@ def _breakable(column: str) -> str:
 
 
 def _settings(differences: Table | None) -> str:
-    same = "<p>All runs have the same settings except the seed.</p>"
+    same = "<p>All runs have the same settings except the seed and what is recorded.</p>"
     return f'<section id="settings">\n<h2>Settings</h2>\n{_table(differences) if differences else same}\n</section>'
+
+
+def _provenance(table: Table) -> str:
+    rows = [_row(row).replace("<td>", _NOTE, 1) for row in table.rows]  # the machine
+    shown = _scrolling(table.caption, table.columns, rows)
+    return f'<section id="provenance">\n<h2>Provenance</h2>\n{shown}\n</section>'
 
 
 def _runs(page: Page) -> str:
@@ -170,7 +180,7 @@ def _runs(page: Page) -> str:
     if page.runs:
         parts.append(_scrolling("All runs and their progress", columns, [_run_row(run) for run in page.runs]))
     if page.unreadable:
-        reasons = [_row([path, reason]).replace("<td>", '<td class="note">') for path, reason in page.unreadable]
+        reasons = [_row([path, reason]).replace("<td>", _NOTE) for path, reason in page.unreadable]
         parts.append(_scrolling("Unreadable runs, not included above", ("run", "reason"), reasons))
     return "\n".join([*parts, "</section>"])
 

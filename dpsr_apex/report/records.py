@@ -19,6 +19,7 @@ from dpsr_apex.files import BadLine, Row, read_rows
 from dpsr_apex.record.ending import read_ending
 from dpsr_apex.record.lock import is_served
 from dpsr_apex.record.progress import goal_of, is_evaluated
+from dpsr_apex.record.provenance import Part, read_provenance
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.report import ReportError
 
@@ -52,6 +53,7 @@ class RunRecord:
     scores: Sequence[Score]  # of every evaluation, in order of t
     state: State
     torn: int = 0  # lines that are not rows
+    parts: Sequence[Part] = ()  # its provenance; empty if it was not recorded
 
     @property
     def t(self) -> int:
@@ -99,9 +101,10 @@ def read_run(path: Path) -> RunRecord | Unreadable:
         evaluations, torn_evaluations = _read_rows(run.evaluations)
         scores = _scores(evaluations)
         state = _state(config, rows, scores, run)
+        parts = read_provenance(run)
     except (ConfigError, OSError) as error:
         return Unreadable(path, str(error).replace(f"{run.config}: ", ""))
-    return RunRecord(path, config, rows, scores, state, torn_rows + torn_evaluations)
+    return RunRecord(path, config, rows, scores, state, torn_rows + torn_evaluations, parts)
 
 
 def _runs_below(path: Path) -> Iterator[Path]:

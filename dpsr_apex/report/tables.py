@@ -22,6 +22,8 @@ _COUNTERS = (
     "environment_steps",
 )
 
+_MADE_WITH = ("software", "machine", "runs")
+
 
 @dataclass(frozen=True)
 class Table:
@@ -40,6 +42,7 @@ class Throughput(NamedTuple):
     updates: float | None  # per second: median over the rows with updates, mean over runs
     steps_per_update: float | None  # achieved, mean over runs
     policy_age: float | None  # updates: median over the rows with updates, mean over runs; None in a single process
+    policy_age_p95: float | None  # its 95th percentile: as above
 
 
 def final_table(environment: Environment, comparison: Comparison) -> Table:
@@ -112,6 +115,7 @@ def throughput_of(group: Group) -> Throughput:
         _mean(_median_during_updates(run, "updates_per_second") for run in runs),
         _mean(run.last("steps_per_update") for run in runs),
         _mean(_median_during_updates(run, "policy_age_mean") for run in runs),
+        _mean(_median_during_updates(run, "policy_age_p95") for run in runs),
     )
 
 
@@ -121,12 +125,13 @@ def throughput_table(environment: Environment) -> Table:
     for group in environment.groups:
         speed = throughput_of(group)
         wall_clock = duration(speed.seconds)
-        rates = map(number, (speed.steps, speed.updates, speed.steps_per_update, speed.policy_age))
+        rates = map(
+            number, (speed.steps, speed.updates, speed.steps_per_update, speed.policy_age, speed.policy_age_p95)
+        )
         rows.append([group.label, str(len(group.runs)), wall_clock, *rates])
-    columns = ["group", "runs", "wall clock per run", "steps/s", "updates/s", "steps per update", "policy age"]
-    return Table(
-        "Means over the runs of a group, once updates have started; the policy age is in updates", columns, rows
-    )
+    columns = ["group", "runs", "wall clock per run", "steps/s", "updates/s", "steps per update", "policy age", "p95"]
+    caption = "Means over the runs of a group, once updates have started; policy age and its 95th percentile in updates"
+    return Table(caption, columns, rows)
 
 
 def recycling_totals(group: Group) -> dict[str, float]:
@@ -175,7 +180,19 @@ def differences_table(environments: Sequence[Environment]) -> Table | None:
     several = len(environments) > 1
     names = [f"{group.environment}: {group.label}" if several else group.label for group in groups]
     rows = [[name, *(group.settings[key] for key in keys)] for name, group in zip(names, groups, strict=True)]
-    return Table("Settings that differ, except the seed", ["group", *keys], rows)
+    return Table("Settings that differ, except the seed and what is recorded", ["group", *keys], rows)
+
+
+def provenance_table(records: Iterable[RunRecord]) -> Table | None:
+    """Make the table of the versions and machines that runs were made with; None if no run has recorded them."""
+    runs: dict[tuple[str, str], int] = {}
+    for record in records:
+        for made_with in {(part.software, part.machine) for part in record.parts} or {("not recorded", DASH)}:
+            runs[made_with] = runs.get(made_with, 0) + 1
+    if all(software == "not recorded" for software, _ in runs):
+        return None
+    rows = [[software, machine, str(count)] for (software, machine), count in sorted(runs.items())]
+    return Table("Software and machines of the runs; a run that was continued may have several", _MADE_WITH, rows)
 
 
 def runs_of(environments: Iterable[Environment]) -> list[tuple[Group, RunRecord]]:

@@ -14,7 +14,7 @@ from dpsr_apex.config_files import load_config
 from dpsr_apex.experiment import runner
 from dpsr_apex.experiment.folder import Folder
 from dpsr_apex.experiment.grid import Experiment, Plan
-from dpsr_apex.experiment.runner import Progression, RunProcess, last_evaluation
+from dpsr_apex.experiment.runner import Progression, Runner, RunProcess, last_evaluation
 from dpsr_apex.files import append_row
 from dpsr_apex.protocol.restarts import REFUSED, Exit
 from dpsr_apex.record.run_directory import RunDirectory
@@ -113,3 +113,11 @@ def test_progress_of_a_run_is_measured_by_what_ends_it(tmp_path: Path) -> None:
         assert (whole.completed, whole.total) == (1_500, 1_500)
     assert isinstance(console.file, io.StringIO)
     assert "deep continues after 1,200 environment steps" in console.file.getvalue()
+
+
+def test_the_output_of_runs_that_fail_alike_is_shown_once(tmp_path: Path) -> None:
+    experiment, folder = Experiment(tmp_path / "mine.toml", "", 1, ()), Folder(tmp_path)
+    runs = Runner(experiment, folder, Progression(experiment, folder, Console(file=io.StringIO())))
+    shown = ["KeyError" in runs._last_output("KeyError", Path(f"{number}.log")) for number in range(3)]
+    assert shown == [True, False, False]
+    assert "OSError" in runs._last_output("OSError", Path("3.log"))

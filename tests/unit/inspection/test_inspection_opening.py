@@ -12,7 +12,7 @@ from dpsr_apex.inspection.opening import checkpoint_age, open_run
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.record.checkpoint import save_checkpoint
-from dpsr_apex.record.lock import serving_alone
+from dpsr_apex.record.lock import running_alone
 from dpsr_apex.record.run_directory import RunDirectory, write_config
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.state import State
@@ -58,7 +58,7 @@ def test_only_a_running_run_is_ahead_of_its_checkpoint(run: RunDirectory, replay
     save(run, 60, saved_by_solo(replay))
     opened = open_run(run.path)
     assert checkpoint_age(opened) is None
-    with serving_alone(run):
+    with running_alone(run):
         age = checkpoint_age(opened)
     assert age is not None
     assert age >= 0

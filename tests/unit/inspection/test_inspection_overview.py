@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsr_apex.inspection.overview import summary_lines
+from dpsr_apex.inspection.overview import COLUMNS, summary_lines, transition_table
 from dpsr_apex.inspection.stored import transitions_in
 from dpsr_apex.replay.replay import Replay
 from tests.unit.replay.naive import NaiveChain, transitions_of
@@ -35,3 +35,15 @@ def test_chains_are_summarized_with_the_depth_of_their_steps() -> None:
 
 def test_single_steps_are_not_called_chains() -> None:
     assert summary_lines(recycled(1))[-1].startswith("recycled: ")
+
+
+def test_a_table_has_only_the_columns_that_are_not_empty() -> None:
+    never = Replay(make_config(capacity=9), 100, np.random.default_rng(0))
+    never.insert(transitions_of(make_rows(0, 5)))
+    assert {"gain", "depth"} <= set(COLUMNS) - _columns(never) <= {"gain", "depth", "terminal"}
+    assert set(COLUMNS) - _columns(recycled(1)) <= {"terminal"}
+
+
+def _columns(replay: Replay) -> set[str]:
+    transitions = transitions_in(replay, np.arange(replay.size))
+    return {str(column.header) for column in transition_table(transitions, None).columns}

@@ -28,7 +28,7 @@ def test_the_smallest_difference_is_detected(transitions: list[StoredTransition]
     env, transition = cartpole(), transitions[0]
     frame = np.nextafter(env.codec.decompress(transition.s_t[-1]), np.float32(9))
     for changed, expected in (
-        (transition._replace(s_t=(frame.tobytes(),)), r"s′ in"),
+        (transition._replace(s_t=(env.codec.compress(frame),)), r"s′ in"),
         (
             transition._replace(reward=float(np.nextafter(np.float32(1), np.float32(2)))),
             "reward 1.0 instead of 1.0000001",
@@ -40,7 +40,7 @@ def test_the_smallest_difference_is_detected(transitions: list[StoredTransition]
         (difference,) = verify_transition(env, changed).differs
         assert difference.startswith(expected)
     assert "does not reproduce the stored outcome: s′ in" in verify_transition(
-        env, transition._replace(s_t=(frame.tobytes(),))
+        env, transition._replace(s_t=(env.codec.compress(frame),))
     ).text("left")
 
 

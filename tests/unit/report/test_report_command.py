@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from dpsr_apex.record.ending import Ending
+from dpsr_apex.record.provenance import Session, read_provenance
+from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.command import report_runs
 from tests.unit.report.made_runs import fail, make_run
@@ -96,6 +99,14 @@ def test_the_page_is_accessible_to_screen_readers(report: Path) -> None:
     assert all(attributes.get("scope") in ("row", "col") for attributes in heads)
 
 
+def test_every_row_of_a_csv_file_has_as_many_fields_as_its_header(report: Path) -> None:
+    for path in report.glob("*.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        assert rows, path.name
+        assert {len(row) for row in rows} == {len(header)}, path.name
+
+
 def test_text_from_runs_is_escaped(report: Path) -> None:
     page = read_page(report / "index.html")
     assert {"script", "b", "i"} & {tag for tag, _ in page.tags} == set()
@@ -134,6 +145,28 @@ def test_the_csv_files_contain_the_data_of_the_page(report: Path) -> None:
     assert {row["replay.method"] for row in differing} == {"dpsr", "per", "uniform"}
     pictures = [tag for tag, _ in read_page(report / "index.html").tags if tag == "img"]
     assert len(list(report.glob("*.png"))) == len(pictures)
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_the_provenance_of_all_runs_is_summarized_and_listed(tmp_path: Path) -> None:
+    for name, command in (("a", f"train {HOSTILE}"), ("b", "train b"), ("c", None)):
+        run = RunDirectory(make_run(tmp_path / "runs" / name, seed=ord(name)))
+        for t in (0, 500) if command else ():
+            session = Session(run, str(command))
+            session.begin(t)
+            session.end(Ending("stopped", 130, t + 500))
+    report_runs([tmp_path / "runs"], tmp_path / "out")
+    page = read_page(tmp_path / "out" / "index.html")
+    assert "script" not in {tag for tag, _ in page.tags}
+    software = read_provenance(RunDirectory(tmp_path / "runs" / "b"))[0].software
+    assert page.text.count(software) == 1, "once for both runs"
+    assert "not recorded" in page.text
+    rows = rows_of(tmp_path / "out" / "provenance.csv")
+    assert [(row["run"], row["t"], row["ended_t"]) for row in rows] == [
+        (run, *clocks) for run in "ab" for clocks in (("0", "500"), ("500", "1000"))
+    ]
+    assert rows[0]["command"] == f"train {HOSTILE}"
+    assert {row["software"] for row in rows} == {software}
 
 
 @pytest.mark.usefixtures("blank_pictures")

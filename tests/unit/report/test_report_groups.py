@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import dpsr_apex as da
+from dpsr_apex.config import INCIDENTAL
 from dpsr_apex.files import read_rows
 from dpsr_apex.methods import METHODS
 from dpsr_apex.report.comparison import compare_across, compare_within, conclusions
@@ -62,6 +65,52 @@ def test_a_setting_that_differs_within_a_method_is_in_its_labels_alone(tmp_path:
     assert table.columns == ["group", *keys]
     assert table.rows[0] == [labels[0], "dpsr", "0.1", "32 × 32"]
     assert [row[0] for row in table.rows] == labels
+
+
+SHORT: dict[str, Any] = {
+    "replay.capacity": 100,
+    "replay.recycle_period": 50,
+    "replay.replace_candidates": 16,
+    "replay.recycle_candidates": 4,
+    "learner.learning_starts": 50,
+    "learner.batch_size": 16,
+    "learner.hidden": [8],
+    "learner.head": 8,
+    "evaluation.episodes": 2,
+    "run.log_period": 100,
+    "run.threads": 1,
+}
+OTHERWISE = {
+    "run.log_period": 30,
+    "run.checkpoint_period": 70,
+    "run.track": ("csv",),
+    "run.checkpoints_kept": 1,
+    "run.durability": "none",
+    "run.learner_state_period": 100,
+    "evaluation.random_episodes": 1,
+    "evaluation.video": True,
+    "system.memory_check": False,
+    "system.memory_limit": 4096,
+}
+
+
+def test_settings_of_what_is_recorded_change_neither_learning_nor_groups(tmp_path: Path) -> None:
+    """Of real runs: the second repeats the first one, bit for bit, and the third one is another seed of both."""
+    assert OTHERWISE.keys() == set(INCIDENTAL)
+    runs = [
+        da.train("cartpole", seed=seed, steps=200, set=SHORT | more, run_dir=tmp_path / name)
+        for name, seed, more in (("a", 0, {}), ("b", 0, OTHERWISE), ("c", 1, OTHERWISE))
+    ]
+    first, second, third = (read_rows(run.path / "evaluations.jsonl") for run in runs)
+    assert first == second
+    assert first != third
+    weights = [(run.path / "weights" / "last.safetensors").read_bytes() for run in runs]
+    assert weights[0] == weights[1] != weights[2]
+    ((group,),) = [environment.groups for environment in environments_of(tmp_path)]
+    assert group.label == "dpsr"
+    assert [run.path.name for run in group.runs] == ["a", "c"]
+    assert [run.path.name for run in group.copies] == ["b"], "not a replication, although it was logged more often"
+    assert differences_table(environments_of(tmp_path)) is None
 
 
 def test_environments_are_distinguished_by_name_and_arguments(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpsr_apex.record.ending import Ending, Outcome, write_ending
-from dpsr_apex.record.lock import serving_alone
+from dpsr_apex.record.lock import running_alone
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.report import ReportError
 from dpsr_apex.report.records import RunRecord, Unreadable, find_runs, read_run
@@ -86,7 +86,7 @@ def test_a_run_with_its_last_evaluation_is_finished_whatever_failed_afterwards(t
 def test_a_run_that_is_served_now_is_running_whatever_ended_it_before(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", until=3_000)
     fail(run, "solo", "RuntimeError: out of luck")
-    with serving_alone(RunDirectory(run)):
+    with running_alone(RunDirectory(run)):
         assert record_of(run).state == ("unfinished", "running, at t = 3,000 of 10,000")
     assert record_of(run).state.ending == "failed"
 

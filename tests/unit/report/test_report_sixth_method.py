@@ -29,6 +29,8 @@ SIXTH = Method("per_random", "proportional", "random", "none", "PER with random 
 class AnyTransition:
     """A transition chosen uniformly at random is replaced."""
 
+    is_ring = False
+
     def __init__(self, _config: ReplayConfig, index: SlotIndex) -> None:
         self._index = index
 
