@@ -1,0 +1,84 @@
+"""Starting the explorer: the address it listens on, the token, and the line that tells where to look."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from dpsr_apex.web import WebError
+from dpsr_apex.web.app import build_app
+from dpsr_apex.web.runs import Runs
+from dpsr_apex.web.security import MOST_BODY, TOKEN, Access, own_names
+from dpsr_apex.wire.addresses import is_loopback
+
+CONNECTIONS = 256  # at the same time; more are refused
+LEAVE = 3  # seconds for open pages, when the server is stopped
+
+
+def serve(root: Path, host: str, port: int, most_emulators: int) -> int:
+    """Serve the runs at or below `root` until Ctrl-C; return the exit code."""
+    runs = Runs(root)
+    listening = listen(host, port)
+    port = listening.getsockname()[1]
+    is_local = is_loopback(f"tcp://{_bracketed(host)}:{port}")
+    others = () if is_local else (socket.gethostname(), socket.getfqdn())
+    access = Access(port, own_names(host, others), is_local)
+    sys.stdout.write(f"{_shown(access, host)}\n")
+    sys.stdout.flush()
+    app = build_app(runs, access, most_emulators, is_warm=True)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="websockets-sansio",
+        ws_max_size=MOST_BODY,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=LEAVE,
+    )
+    _Server(config, app.state.explorer.ending).run(sockets=[listening])
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """Lets the streams of open pages end by themselves when it is stopped."""
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop serving."""
+        self._ending.set()
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens: who opens the printed address at once waits until it is served."""
+    try:
+        family, *_ = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host.strip("[]"), port))
+        listening.listen(CONNECTIONS)
+    except OSError as error:
+        remedy = "choose another --port, or stop the other program" if port else "choose another --host"
+        raise WebError(f"{host}:{port} cannot be listened on ({error.strerror or error}): {remedy}") from error
+    return listening
+
+
+def _shown(access: Access, host: str) -> str:
+    """Return what is printed at the start."""
+    name = host if access.is_local or host not in ("0.0.0.0", "::", "[::]") else socket.gethostname()
+    url = f"http://{_bracketed(name)}:{access.port}/?{TOKEN}={access.token}"
+    note = "" if access.is_local else "  (anyone who has this address can see and change these runs)"
+    return f"Explorer: {url}{note}\nCtrl-C ends it; runs are not affected."
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

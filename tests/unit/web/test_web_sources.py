@@ -1,0 +1,173 @@
+"""What is read from a checkpoint is what the replay in it has, whichever part is read, and also when it disappears."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpsr_apex.config_files import load_config
+from dpsr_apex.inspection.opening import open_run
+from dpsr_apex.inspection.stored import transitions_in
+from dpsr_apex.record.checkpoint import list_checkpoints
+from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.replay.survey import Survey
+from dpsr_apex.web import Refusal
+from dpsr_apex.web.desk import STARRED, Desk
+from dpsr_apex.web.pieces import decode_transition, encode_transition
+from dpsr_apex.web.sources import RECYCLED, TERMINAL, CheckpointSource, pack_survey
+from dpsr_apex.web.stars import (
+    LONGEST_NOTE,
+    add_star,
+    change_note,
+    export_stars,
+    list_stars,
+    read_stars,
+    remove_star,
+)
+
+
+def newest(run_dir: Path) -> CheckpointSource:
+    return CheckpointSource(list_checkpoints(run_dir / "checkpoints")[-1], load_config(run_dir / "config.toml"))
+
+
+def columns_of(content: bytes) -> tuple[dict[str, object], dict[str, NDArray[Any]]]:
+    """Read a survey as a browser does."""
+    end = 4 + int.from_bytes(content[:4], "little")
+    head = json.loads(content[4:end])
+    columns = {}
+    for name, kind in head["columns"].items():
+        assert end % 8 == 0, "typed arrays must be aligned"
+        columns[name] = np.frombuffer(content, f"<{kind}", head["rows"], end)
+        end += -(-columns[name].nbytes // 8) * 8
+    assert end == len(content)
+    return head, columns
+
+
+def test_a_survey_of_a_checkpoint_is_that_of_its_replay(trained: Path) -> None:
+    replay = open_run(trained).replay
+    found, expected = newest(trained).survey(), replay.survey(1_000_000)
+    for name in Survey._fields:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+
+
+def test_every_transition_of_a_checkpoint_is_found_as_it_is_stored(trained: Path) -> None:
+    replay, source = open_run(trained).replay, newest(trained)
+    expected = transitions_in(replay, np.arange(replay.size))
+    found = {one.plain.identity: one for one in source.find([one.identity for one in expected])}
+    assert len(found) == len(expected)
+    for one in expected:
+        plain = found[one.identity].plain
+        assert str(plain) == str(one)  # as text, because a gain may be NaN
+        assert decode_transition(*encode_transition(plain))._replace(gain=0.0) == one._replace(gain=0.0)
+    assert any(one.recycles > 0 and one.origin >= 0 for one in expected)
+    assert source.find([10**12, -1]) == []
+
+
+def test_a_survey_for_a_browser_has_all_columns_and_flags(trained: Path) -> None:
+    survey = newest(trained).survey()
+    head, columns = columns_of(pack_survey(survey))
+    assert (head["t"], head["rows"], head["stored"], head["capacity"]) == (600, 200, 200, 200)
+    assert columns["identity"].tolist() == survey.identities.tolist()
+    assert columns["age"].tolist() == (survey.t - survey.births).tolist()
+    assert ((columns["flags"] & TERMINAL) > 0).tolist() == survey.terminals.tolist()
+    assert ((columns["flags"] & RECYCLED) > 0).tolist() == (survey.depths > 0).tolist()
+    np.testing.assert_array_equal(columns["gain"], survey.gains)
+    np.testing.assert_array_equal(columns["priority"], survey.priorities)
+    assert (columns["flags"] & RECYCLED).any()
+
+
+def test_a_checkpoint_that_disappears_stays_readable_and_is_then_reported(run_dir: Path) -> None:
+    desk = Desk("cart pole", RunDirectory(run_dir))
+    try:
+        label, survey = desk.survey("")
+        assert label == "600"
+        identity = int(survey.identities[5])
+        shutil.rmtree(run_dir / "checkpoints")
+        assert desk.find_one("600", identity)[1].plain.identity == identity
+        with pytest.raises(Refusal, match="no checkpoint at t = 400 any more"):
+            desk.survey("400")
+        with pytest.raises(Refusal, match="no checkpoint yet"):
+            desk.survey("")
+        with pytest.raises(Refusal, match="was replaced, or never existed"):
+            desk.find_one("", 10**9)
+        with pytest.raises(Refusal, match="not running"):
+            desk.survey("live")
+    finally:
+        desk.close()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def garble(path: Path) -> None:
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("name", ["replay.safetensors", "replay.json", "manifest.json"])
+@pytest.mark.parametrize("damage", [truncate, garble, Path.unlink])
+def test_a_damaged_checkpoint_is_refused_with_the_reason(run_dir: Path, name: str, damage: object) -> None:
+    path = list_checkpoints(run_dir / "checkpoints")[-1]
+    assert callable(damage)
+    damage(path / name)
+    with pytest.raises(Refusal, match="step_000000000600"):
+        newest(run_dir)
+
+
+# Stars.
+
+
+def test_a_star_keeps_a_moment_that_the_replay_replaces(run_dir: Path) -> None:
+    run = RunDirectory(run_dir)
+    desk = Desk("cart pole", run)
+    earlier = desk.sources()[1]
+    _, survey = desk.survey(earlier)
+    identity = int(survey.identities[3])
+    _, found = desk.find_one(earlier, identity)
+    add_star(run, "Walk", survey.t, found, "a fall ✓")
+    shutil.rmtree(run_dir / "checkpoints")
+    label, again = desk.find_one("", identity)
+    desk.close()
+    assert label == STARRED
+    for name in ("s_tm1", "s_t", "snapshot", "action", "reward", "terminal", "n_steps", "priority", "depth"):
+        assert getattr(again.plain, name) == getattr(found.plain, name), name
+    (listed,) = list_stars(run)
+    assert (listed["identity"], listed["note"], listed["action"]) == (str(identity), "a fall ✓", found.plain.action)
+
+
+def test_stars_are_changed_removed_and_exported(run_dir: Path) -> None:
+    run, source = RunDirectory(run_dir), newest(run_dir)
+    identities = source.survey().identities[:3].tolist()
+    for found in source.find(identities):
+        add_star(run, "Walk", 600, found, "")
+    change_note(run, identities[1], "second")
+    remove_star(run, identities[0])
+    remove_star(run, 10**9)
+    assert {one["identity"]: one["note"] for one in list_stars(run)} == {
+        str(identities[1]): "second",
+        str(identities[2]): "",
+    }
+    stars = read_stars(run)
+    assert stars is not None
+    assert export_stars(run, None) == run.moments.read_bytes()
+    assert len(export_stars(run, [identities[1]])) < run.moments.stat().st_size
+    for refused in (
+        lambda: change_note(run, 7, "x"),
+        lambda: change_note(run, identities[1], "x" * (LONGEST_NOTE + 1)),
+        lambda: export_stars(run, [7]),
+        lambda: add_star(run, "Another", 600, source.find(identities[:1])[0], ""),
+    ):
+        with pytest.raises(Refusal):
+            refused()
+    for identity in identities[1:]:
+        remove_star(run, identity)
+    assert not run.moments.exists()
+    run.moments.write_bytes(b"damaged")
+    with pytest.raises(Refusal, match="not a file of moments"):
+        list_stars(run)
