@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
+from itertools import compress
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 import numpy as np
 from gymnasium import spaces
@@ -20,13 +22,27 @@ from dpsr_apex.api.settings import ReplaySettings, buffer_config
 from dpsr_apex.config import settings as settings_of
 from dpsr_apex.errors import UserError
 from dpsr_apex.files import to_json
+from dpsr_apex.machine import available_memory
 from dpsr_apex.protocol.conversions import chains_of, recycle_request
 from dpsr_apex.record.checkpoint import clock_of, discard_after, list_checkpoints, load_checkpoint, save_checkpoint
 from dpsr_apex.replay.replay import BadPriority, Replay
-from dpsr_apex.replay.transitions import Transitions
+from dpsr_apex.replay.store import Rows
+from dpsr_apex.roles.memory import show_bytes, slot_bytes
 from dpsr_apex.roles.n_step import Arrived, as_transitions
 from dpsr_apex.roles.recycling import Recycling
 from dpsr_apex.state import State, join, split
+
+_REPEATED: Final = (
+    "an episode begins with the last observation of the one before. Call env.reset() after an episode; of a vector "
+    "environment that resets by itself, pass final_obs=infos.get('final_obs'), or the mask of the lanes that did not "
+    "end in the step before"
+)
+
+
+_NOT_RE_ENTERED: Final = (
+    "a state could not be re-entered, so that its transition was not recycled: {reason}. This is reported once; "
+    "counters['candidates_lost'] counts all such states, and the log of 'dpsr_apex.roles.recycling' has their reasons"
+)
 
 
 class ReplayBuffer:
@@ -57,12 +73,20 @@ class ReplayBuffer:
         self.config = buffer_config(capacity, method, n_steps, discount, total_steps, seed, settings)
         self._codec = ObservationCodec(observation_space)
         self._actions = checks.count_actions(action_space)
-        self._replay = Replay(self.config.replay, self.config.run.total_steps, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        frame_bytes = self._codec.frame_bytes
+        _ensure_memory(self.capacity, frame_bytes)
+        self._replay = Replay(self.config.replay, self.config.run.total_steps, rng, frame_bytes=frame_bytes)
         self._rng = np.random.default_rng([seed, 1])  # of recycling, so that sampling does not depend on it
         self._lanes: list[Lane] = []  # one per environment; their number is that of the first `add`
+        self._has_warned = False  # of an episode that begins with the last observation of the one before
+        self._has_failed = False  # whether a state could not be re-entered, which was reported
 
     def __len__(self) -> int:
         return self._replay.size
+
+    def __repr__(self) -> str:
+        return f"<ReplayBuffer: {len(self)} of {self.capacity} transitions, method {self.config.replay.method!r}>"
 
     @property
     def capacity(self) -> int:
@@ -73,6 +97,15 @@ class ReplayBuffer:
     def t(self) -> int:
         """Transitions inserted so far, the clock of all schedules."""
         return self._replay.t
+
+    @property
+    def total_steps(self) -> int:
+        """Length of the run in transitions, over which schedules change; may be set, to train longer."""
+        return self._replay.total_steps
+
+    @total_steps.setter
+    def total_steps(self, count: int) -> None:
+        self._replay.total_steps = checks.positive(count, "total_steps")
 
     @property
     def rounds_open(self) -> int:
@@ -103,18 +136,31 @@ class ReplayBuffer:
         `final_obs`: Gymnasium's `infos["final_obs"]`, which replaces `next_obs` where an episode has ended.
         `mask`: lanes to add; the others are skipped, such as those that were only reset.
 
-        A recycling round that is still open ends first, without recycled transitions.
+        A recycling round that is still open ends first, without recycled transitions. Warns once if an episode begins
+        with the last observation of the one before, as it does without `final_obs`, `mask` or `env.reset()`.
         """
-        steps = self._checked_steps(obs, action, reward, next_obs, terminated, truncated, snapshot, final_obs)
-        wanted = np.ones(len(steps), np.bool_) if mask is None else checks.flags(mask, "mask", (len(steps),))
+        first = checks.to_array(obs, "obs")
+        is_single = first.ndim <= len(self._codec.shape)
+        count = 1 if is_single else len(first)
+        if count != len(self._lanes) and self._lanes:
+            raise UserError(f"obs must be of {len(self._lanes)} lanes, as in the first call (got {count})")
+        arguments = first, action, reward, next_obs, terminated, truncated, snapshot, final_obs
+        steps = [self._checked_step(*arguments)] if is_single else self._checked_lanes(*arguments)
+        wanted = None if mask is None else checks.flags(mask, "mask", (count,))
         if not self._lanes:
             self._lanes = [Lane(self.config, self._codec, self._rng) for _ in steps]
         self._expire_rounds()
+        pairs = zip(self._lanes, steps, strict=True)
         arrived: list[Arrived] = []
-        for number in np.flatnonzero(wanted).tolist():
-            arrived += self._lanes[number].push(steps[number])
+        repeats = False
+        for lane, step in pairs if wanted is None else compress(pairs, wanted):
+            arrived += lane.push(step)
+            repeats |= lane.repeats
         if arrived:
             self._replay.insert(as_transitions(arrived))
+        if repeats and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(_REPEATED, stacklevel=2)
         return len(arrived)
 
     def sample(self, batch_size: int) -> Batch:
@@ -122,8 +168,8 @@ class ReplayBuffer:
         count = checks.positive(batch_size, "batch_size")
         if not self._replay.size:
             raise UserError("the buffer is empty; add transitions before sampling")
-        identities, weights, transitions = self._replay.sample(count)
-        return as_batch(self._decompress(transitions), weights, identities, self.config.learner.discount)
+        identities, weights, rows = self._replay.sample_rows(count)
+        return as_batch(self._decompress(rows), weights, identities, self.config.learner.discount)
 
     def update_priorities(self, ids: Any, td_errors: Any) -> None:
         """Set the priorities of sampled transitions from their TD errors, of which the absolute value counts.
@@ -149,6 +195,8 @@ class ReplayBuffer:
         `env`: an environment for this purpose only, with `step`, `snapshot()` and `restore(snapshot, observation)`.
         `act`: returns the greedy action for each of a batch of observations.
         `td_errors`: returns the TD error of each row of a `Batch`.
+
+        A candidate whose state cannot be re-entered is dropped, whatever `env` raises; the first one is a UserWarning.
         """
         user_env = UserEnv(env, self._codec, self._actions)
         if self._replay.rounds and self._actions < 2:
@@ -159,9 +207,15 @@ class ReplayBuffer:
             recycling = Recycling(self.config, recycle_request(round_, 0), scorer, user_env, self._rng)
             while (answer := recycling.advance()) is None:
                 pass
-            self._replay.answer(round_.number, chains_of(answer))
+            try:
+                self._replay.answer(round_.number, chains_of(answer))
+            except BadPriority as error:
+                raise UserError(f"td_errors: {error}") from error
             if answer.failed.size:
                 self._replay.expire(round_.number)
+            if answer.reasons and not self._has_failed:
+                self._has_failed = True
+                warnings.warn(_NOT_RE_ENTERED.format(reason=answer.reasons[0]), stacklevel=2)
         return self._replay.counters.recycled - before
 
     def save(self, path: str | Path) -> None:
@@ -175,7 +229,11 @@ class ReplayBuffer:
         }
         parts = {"replay": State(facts, arrays), "buffer": State(to_json(own), {})}
         parts |= {"lanes": join({f"lane{i}": lane.save() for i, lane in enumerate(self._lanes)})}
-        folder, t = Path(path), self._replay.t
+        folder, t = checks.path(path, "path"), self._replay.t
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UserError(f"path must be a folder, or a new one (got {str(path)!r})") from error
         later = sum(clock_of(saved) > t for saved in list_checkpoints(folder))  # of another buffer, saved there before
         save_checkpoint(folder, t, parts, keep=1 + later)
         discard_after(folder, t)
@@ -184,7 +242,7 @@ class ReplayBuffer:
         """Restore a state written by `save` into this buffer, which must be new and have the same arguments."""
         if self._replay.t or self._lanes:
             raise UserError("a saved state can be loaded only into a new buffer, but this one has been added to")
-        saved = list_checkpoints(Path(path))
+        saved = list_checkpoints(checks.path(path, "path"))
         if not saved:
             raise UserError(f"{path} is not a saved buffer")
         parts = load_checkpoint(saved[-1]).parts
@@ -197,9 +255,34 @@ class ReplayBuffer:
             lane.load(states[f"lane{number}"])
         self._rng.bit_generator.state = own["generator"]  # last: a new lane may take a random number
 
-    def _checked_steps(
+    def _checked_step(
         self,
-        obs: Any,
+        obs: NDArray[Any],
+        action: Any,
+        reward: Any,
+        next_obs: Any,
+        terminated: Any,
+        truncated: Any,
+        snapshot: Any,
+        final_obs: Any,
+    ) -> LaneStep:
+        """Return a single step, after all arguments were checked."""
+        shape, dtype = self._codec.shape, self._codec.dtype
+        ended = (checks.flag(terminated, "terminated"), checks.flag(truncated, "truncated"))
+        if final_obs is not None:
+            raise UserError("final_obs is for the steps of a vector environment; pass a single one as next_obs")
+        return LaneStep(
+            checks.observations(obs, "obs", shape, dtype),
+            checks.action(action, self._actions),
+            checks.reward(reward, "reward"),
+            checks.observations(next_obs, "next_obs", shape, dtype),
+            *ended,
+            checks.snapshot(snapshot),
+        )
+
+    def _checked_lanes(
+        self,
+        obs: NDArray[Any],
         action: Any,
         reward: Any,
         next_obs: Any,
@@ -209,40 +292,50 @@ class ReplayBuffer:
         final_obs: Any,
     ) -> list[LaneStep]:
         """Return the step of each lane, after all arguments were checked."""
-        first = checks.to_array(obs, "obs")
-        is_single = first.ndim == len(self._codec.shape)
-        lanes = 1 if is_single else first.shape[0]
-        if lanes != len(self._lanes) and self._lanes:
-            raise UserError(f"obs must be of {len(self._lanes)} lanes, as in the first call (got {lanes})")
-        axes = () if is_single else (lanes,)
-        shape, dtype = (*axes, *self._codec.shape), self._codec.dtype
-        starts = checks.observations(first, "obs", shape, dtype).reshape(lanes, *self._codec.shape)
-        ends = checks.observations(next_obs, "next_obs", shape, dtype).reshape(starts.shape)
-        chosen = checks.actions(action, self._actions, axes).reshape(lanes).tolist()
-        rewards = checks.numbers(reward, "reward", axes).reshape(lanes).tolist()
-        terminals = checks.flags(terminated, "terminated", axes).reshape(lanes).tolist()
-        limits = checks.flags(truncated, "truncated", axes).reshape(lanes).tolist()
-        kept = checks.snapshots(snapshot, lanes, is_single)
-        for lane in range(lanes):
-            if final_obs is not None and (terminals[lane] or limits[lane]) and final_obs[lane] is not None:
-                ends[lane] = checks.observations(final_obs[lane], "final_obs", self._codec.shape, dtype)
+        lanes = len(obs)
+        shape, dtype = (lanes, *self._codec.shape), self._codec.dtype
+        starts = checks.observations(obs, "obs", shape, dtype)
+        ends = list(checks.observations(next_obs, "next_obs", shape, dtype))
+        chosen = checks.actions(action, self._actions, (lanes,)).tolist()
+        rewards = checks.rewards(reward, "reward", (lanes,)).tolist()
+        terminals = checks.flags(terminated, "terminated", (lanes,)).tolist()
+        limits = checks.flags(truncated, "truncated", (lanes,)).tolist()
+        kept = checks.snapshots(snapshot, lanes)
+        ended = [terminal or limit for terminal, limit in zip(terminals, limits, strict=True)]
+        final = checks.final_observations(final_obs, ended, self._codec.shape, dtype)
+        ends = [end if last is None else last for end, last in zip(ends, final, strict=True)]
         return [LaneStep(*row) for row in zip(starts, chosen, rewards, ends, terminals, limits, kept, strict=True)]
 
     def _expire_rounds(self) -> None:
         for number in list(self._replay.rounds):
             self._replay.expire(number)
 
-    def _decompress(self, transitions: Transitions) -> Experience:
+    def _decompress(self, rows: Rows) -> Experience:
         """Decompress observations; frames that are shared are decompressed once."""
-        count = len(transitions)
-        observations: NDArray[Any] = self._codec.decompress_stacks([*transitions.s_tm1, *transitions.s_t])
-        columns = transitions.a_tm1, transitions.r_t, observations[count:], transitions.terminal, transitions.n_steps
-        return Experience(observations[:count], *columns)
+        if (frames := rows.frames) is not None:
+            s_tm1, s_t = self._codec.read_pairs(frames)
+        else:
+            stacks = rows.stacks()
+            s_tm1, s_t = np.split(self._codec.decompress_stacks([*stacks[0], *stacks[1]]), 2)
+        numbers = rows.numbers
+        return Experience(s_tm1, numbers("a_tm1"), numbers("r_t"), s_t, numbers("terminal"), numbers("n_steps"))
 
     def _description(self) -> dict[str, str]:
         """Return everything that must be equal for a saved state to be loaded."""
         own = {"observation_space": f"{self._codec.dtype}{self._codec.shape}", "action_space": f"{self._actions}"}
-        return own | {key.rpartition(".")[2]: str(value) for key, value in settings_of(self.config).items()}
+        of_config = {key.rpartition(".")[2]: str(value) for key, value in settings_of(self.config).items()}
+        del of_config["total_steps"]
+        return own | of_config
+
+
+def _ensure_memory(capacity: int, frame_bytes: int) -> None:
+    """Raise UserError if the empty slots alone do not fit into memory: the system may kill a process that fills it."""
+    needed, available = capacity * slot_bytes(frame_bytes), available_memory()
+    if available is not None and needed > available:
+        raise UserError(
+            f"capacity must fit into memory: {capacity:,} empty slots take {show_bytes(needed)}, "
+            f"and {show_bytes(available)} are available"
+        )
 
 
 def _ensure_same(saved: dict[str, str], own: dict[str, str], path: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +15,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from dpsr_apex.api import checks
-from dpsr_apex.envs.compression import DamagedSnapshot, add_checksum, verify_checksum
+from dpsr_apex.checksums import add_checksum
+from dpsr_apex.envs.compression import DamagedFrame, DamagedSnapshot, verify_checksum
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.errors import UserError
@@ -26,23 +28,42 @@ _BARE, _WITH_OBSERVATION = b"\x00", b"\x01"  # first byte of a snapshot
 _SIZE: Final = struct.Struct("<I")  # of a compressed frame
 
 
-def make_env(name: str, *, stack: int | None = None, training: bool = True, **arguments: Any) -> SnapshotEnv:
-    """Create an environment whose state can be saved and restored exactly.
+def make_env(
+    name: str, *, stack: int | None = None, training: bool = True, wrappers: Sequence[str] = (), **arguments: Any
+) -> SnapshotEnv:
+    """Create an environment whose state can be saved and restored exactly, by replaying its history if need be.
 
-    `name` is that of a config: "Breakout" and any other ALE game, "MinAtar/Breakout", a Gymnasium id, "module:Class".
-    `stack`: frames per observation (default: 4 for grey frames, else 1). `training` only affects Atari, where it clips
-    rewards to their sign; a lost life ends an episode, and the next `reset` continues the game. `arguments` are those
-    of the environment's constructor.
+    `name` is that of a config: "Breakout" and any other ALE game, "MinAtar/Breakout", a Gymnasium id, "module:Class",
+    "module:function". `stack`: frames per observation (default: 4 for grey frames, else 1). `training` only affects
+    Atari, where it clips rewards to their sign; a lost life ends an episode, and the next `reset` continues the game.
+    `wrappers` are names of Gymnasium wrappers, "module:Class". `arguments` are those of the environment's constructor.
+    As in Gymnasium, episodes are random until `reset` is given a seed.
     """
-    return SnapshotEnv(make_stacked(name, arguments, training, stack))
+    if stack is not None:
+        checks.positive(stack, "stack")
+    if isinstance(wrappers, str) or not all(isinstance(wrapper, str) for wrapper in wrappers):
+        raise UserError(f"wrappers must be a list of names 'module:Class' (got {wrappers!r})")
+    seed = random.SystemRandom().randrange(2**31)
+    return SnapshotEnv(make_stacked(name, arguments, training, stack, seed, wrappers, by_history=True))
 
 
 def make_vec(
-    name: str, num_envs: int, *, stack: int | None = None, training: bool = True, **arguments: Any
+    name: str,
+    num_envs: int,
+    *,
+    stack: int | None = None,
+    training: bool = True,
+    wrappers: Sequence[str] = (),
+    **arguments: Any,
 ) -> SnapshotVectorEnv:
     """Create `num_envs` environments that are stepped together; the other arguments are those of `make_env`."""
     count = checks.positive(num_envs, "num_envs")
-    return SnapshotVectorEnv([make_env(name, stack=stack, training=training, **arguments) for _ in range(count)])
+    options: dict[str, Any] = {"stack": stack, "training": training, "wrappers": wrappers, **arguments}
+    return SnapshotVectorEnv([make_env(name, **options) for _ in range(count)])
+
+
+class RefusedSnapshot(UserError, DamagedSnapshot):
+    """Raised for a snapshot that is damaged, or of another environment."""
 
 
 class SnapshotEnv(gymnasium.Env[Observation, Any]):
@@ -53,7 +74,7 @@ class SnapshotEnv(gymnasium.Env[Observation, Any]):
 
     def __init__(self, env: StackedEnv) -> None:
         self.stacked = env
-        inner = env.env.observation_space
+        inner = env.frame_space
         self._is_stacked = env.observation_shape[0] > 1
         shape = env.observation_shape if self._is_stacked else env.observation_shape[1:]
         low, high = (np.broadcast_to(getattr(inner, side), shape) for side in ("low", "high"))
@@ -73,13 +94,14 @@ class SnapshotEnv(gymnasium.Env[Observation, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode; with a seed, also a new game."""
-        super().reset(seed=seed, options=options)
-        self.stacked.reset(seed)
+        own = None if seed is None else checks.natural(seed, "seed")
+        super().reset(seed=own, options=options)
+        self.stacked.reset(own)
         return self.observation, {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Take one action. `info` has `score`, unclipped, and `game_over`, False if only a life was lost."""
-        step = self.stacked.step(int(action))
+        step = self.stacked.step(checks.action(action, self.stacked.actions))
         info = {"score": step.score, "game_over": step.game_over}
         return self.observation, step.reward, step.terminal, step.truncated, info
 
@@ -106,7 +128,10 @@ class SnapshotEnv(gymnasium.Env[Observation, Any]):
             stack = tuple(self.stacked.codec.compress(frame) for frame in frames)
         if not stack:
             raise UserError("this snapshot was taken without its observation; pass it as `observation`")
-        self.stacked.restore(state, stack)
+        try:
+            self.stacked.restore(state, stack)
+        except (DamagedFrame, DamagedSnapshot) as error:
+            raise RefusedSnapshot(f"snapshot: {error}") from error
         return self.observation
 
     def render(self) -> Any:
@@ -142,8 +167,7 @@ class SnapshotVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Reset every lane; with one seed, lane i gets `seed` + i."""
-        seeds = [seed + lane for lane in range(self.num_envs)] if isinstance(seed, int) else seed
-        for env, own in zip(self.envs, seeds or [None] * self.num_envs, strict=True):
+        for env, own in zip(self.envs, self._seeds(seed), strict=True):
             env.reset(seed=own, options=options)
         return self._observations(), {}
 
@@ -179,13 +203,26 @@ class SnapshotVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         """Return one lane to the state of a snapshot of any lane; see `SnapshotEnv.restore`."""
         return self._lane(lane).restore(snapshot, observation)
 
+    def render(self) -> tuple[Any, ...]:
+        """Return the rendering of each lane."""
+        return tuple(env.render() for env in self.envs)
+
     def close_extras(self, **_kwargs: Any) -> None:
         """Close the environments; called by `close`."""
         for env in self.envs:
             env.close()
 
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            return [int(seed) + lane for lane in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise UserError(f"seed must be a number, or one for each of the {self.num_envs} lanes (got {len(seed)})")
+        return [None if own is None else checks.integer(own, "seed") for own in seed]
+
     def _lane(self, lane: int) -> SnapshotEnv:
-        if not 0 <= lane < self.num_envs:
+        if not 0 <= checks.integer(lane, "lane") < self.num_envs:
             raise UserError(f"lane must be between 0 and {self.num_envs - 1} (got {lane})")
         return self.envs[lane]
 
@@ -201,12 +238,15 @@ def _parse(snapshot: bytes, depth: int) -> tuple[Stack, bytes]:
     if kind == _BARE:
         return (), rest
     if kind != _WITH_OBSERVATION:
-        raise DamagedSnapshot("damaged snapshot: it does not begin as one")
-    body = verify_checksum(rest)
+        raise RefusedSnapshot("damaged snapshot: it does not begin as one")
+    try:
+        body = verify_checksum(rest)
+    except DamagedSnapshot as error:
+        raise RefusedSnapshot(f"{error}") from error
     frames = []
     for _ in range(depth):
         if len(body) < _SIZE.size:
-            raise DamagedSnapshot("damaged snapshot, or one of another environment")
+            raise RefusedSnapshot("damaged snapshot, or one of another environment")
         end = _SIZE.size + _SIZE.unpack_from(body)[0]
         frames.append(body[_SIZE.size : end])
         body = body[end:]

@@ -35,6 +35,8 @@ class Lane:
         self._n_step = NStep(config.actor.n_steps, config.learner.discount)
         self._known: Known = {}
         self._last: Stack = ()
+        self._ended: Stack = ()  # the last observation of the last episode
+        self.repeats = False  # whether the current episode began with that observation
         self._obs: NDArray[Any] = np.zeros(0)
         self._labeller = Labeller(config.replay, self, rng)
 
@@ -43,14 +45,23 @@ class Lane:
         return self._codec.key(self._obs)
 
     def push(self, step: LaneStep) -> list[Arrived]:
-        """Add one step; return the transitions that it completes."""
+        """Add one step; return the transitions that it completes.
+
+        A step that does not begin where the last one ended begins an episode: the last one counts as truncated.
+        """
         self._obs = step.obs
-        start = Start(self._compress(step.obs), step.action, step.snapshot, self._labeller.label())
+        stack = self._compress(step.obs)
+        arrived = [] if stack == self._n_step.end else self._begin_episode(stack)
+        start = Start(stack, step.action, step.snapshot, self._labeller.label())
         end = self._compress(step.next_obs)
-        arrived = self._n_step.push(start, step.reward, end, step.terminated, step.truncated)
         if step.terminated or step.truncated:
-            self._labeller.begin_episode()
-        return arrived
+            self._ended = end
+        return arrived + self._n_step.push(start, step.reward, end, step.terminated, step.truncated)
+
+    def _begin_episode(self, stack: Stack) -> list[Arrived]:
+        self.repeats, self._ended = stack == self._ended, ()
+        self._labeller.begin_episode()
+        return self._n_step.interrupt()
 
     def _compress(self, observation: NDArray[Any]) -> Stack:
         """Compress an observation; share its frames, or all of it, with the last one."""

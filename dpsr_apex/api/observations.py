@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from dpsr_apex.checksums import CHECKSUM_BYTES
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.envs.keys import coarse_key_for, hash_key
 from dpsr_apex.errors import UserError
@@ -45,6 +46,10 @@ class ObservationCodec:
 
     def compress(self, observation: NDArray[Any], known: Known) -> tuple[Stack, Known]:
         """Return the compressed observation, and its frames as `known` for the next one; frames in it are reused."""
+        if self._axis is None:
+            content = observation.tobytes()
+            frame = known.get(content) or self._codec.compress(observation)
+            return (frame,), {content: frame}
         frames = self._frames(observation)
         contents = [frame.tobytes() for frame in frames]
         found: Known = {}
@@ -59,6 +64,16 @@ class ObservationCodec:
         if self._axis is None:
             return frames[:, 0]
         return np.ascontiguousarray(np.moveaxis(frames, 1, 1 + self._axis))
+
+    @property
+    def frame_bytes(self) -> int:
+        """The size of every compressed frame if each observation is one frame of this size, otherwise 0."""
+        is_varying = self._axis is not None or self._codec.is_compressed
+        return 0 if is_varying else self._codec.frame_bytes + CHECKSUM_BYTES
+
+    def read_pairs(self, pairs: NDArray[np.void]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the first and the second of each pair of observations of one frame that is not compressed."""
+        return self._codec.read_pairs(pairs)
 
     def key(self, observation: NDArray[Any]) -> int:
         """Return a 64-bit key of the newest frame: equal for frames that count as the same."""

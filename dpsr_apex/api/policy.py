@@ -15,7 +15,7 @@ from dpsr_apex.api.environments import SnapshotEnv
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
 from dpsr_apex.errors import UserError
-from dpsr_apex.files import read_rows
+from dpsr_apex.files import StrPath, read_rows
 from dpsr_apex.record.choice import read_checkpoint
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.roles.build import build_agent, build_env, load_agent
@@ -58,27 +58,27 @@ class Policy:
         return values[0] if is_single else values
 
 
-def load_policy(run_dir: str | Path, weights: Weights = "best") -> Policy:
+def load_policy(run_dir: StrPath, weights: Weights = "best") -> Policy:
     """Return the policy of a run: with the weights of its best evaluation, or of its newest checkpoint."""
-    config, agent, _ = _load(Path(run_dir), weights)
+    config, agent, _ = load_weights(checks.path(run_dir, "run_dir"), weights)
     env = build_env(config, 0, training=False)
     env.close()
     shape = SnapshotEnv(env).observation_space.shape or ()
     return Policy(agent, shape, env.codec.dtype, env.observation_shape)
 
 
-def evaluate(run_dir: str | Path, weights: Weights = "best", episodes: int | None = None) -> dict[str, Any]:
+def evaluate(run_dir: StrPath, weights: Weights = "best", episodes: int | None = None) -> dict[str, Any]:
     """Play full episodes with a run's weights; return their scores, mean and median, as in `evaluations.jsonl`.
 
     `episodes`: their number, by default that of the run's evaluations. The best weights repeat their evaluation
     exactly.
     """
     count = None if episodes is None else checks.positive(episodes, "episodes")
-    config, agent, t = _load(Path(run_dir), weights)
+    config, agent, t = load_weights(checks.path(run_dir, "run_dir"), weights)
     return play_episodes(config, agent, t, count).row()
 
 
-def _load(path: Path, weights: str) -> tuple[Config, Agent, int]:
+def load_weights(path: Path, weights: str) -> tuple[Config, Agent, int]:
     """Return a run's config, its agent with the chosen weights, and the clock t of these weights."""
     if weights not in _WEIGHTS:
         raise UserError(f"weights must be one of {', '.join(map(repr, _WEIGHTS))} (got {weights!r})")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,10 @@ from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import Step
 from dpsr_apex.errors import UserError
 from dpsr_apex.replay.transitions import Stack
+from dpsr_apex.roles.recycling import Recycling
+
+# Without a handler, Python prints every warning, here one for each candidate; the buffer warns once instead.
+logging.getLogger(Recycling.__module__).addHandler(logging.NullHandler())
 
 Act = Callable[[NDArray[Any]], Any]
 """Greedy actions of a batch of observations."""
@@ -42,7 +48,7 @@ class UserEnv:
 
     def snapshot(self) -> bytes:
         """Serialize the state."""
-        return checks.snapshots(self._env.snapshot(), 1, is_single=True)[0]
+        return checks.snapshot(self._env.snapshot())
 
     def restore(self, snapshot: bytes, stack: Stack, frames: NDArray[Any] | None = None) -> None:
         """Return to the state of `snapshot`; a transition that was added without one cannot be re-entered."""
@@ -56,9 +62,10 @@ class UserEnv:
     def step(self, action: int) -> Step:
         """Take one action."""
         obs, reward, terminated, truncated, _ = self._env.step(action)
-        self.frames = checks.observations(obs, "the observation of env", self.codec.shape, self.codec.dtype)
+        checked = checks.observations(obs, "the observation of env", self.codec.shape, self.codec.dtype)
+        self.frames = checked.copy()  # the environment may write into it
         self.stack, self._known = self.codec.compress(self.frames, self._known)
-        paid = float(checks.numbers(reward, "the reward of env", ()))
+        paid = float(checks.rewards(reward, "the reward of env", ()))
         return Step(paid, bool(terminated), bool(truncated), paid, bool(terminated or truncated))
 
     def state_key(self) -> int:
@@ -70,6 +77,9 @@ class UserScorer:
     """A user's functions in place of an agent."""
 
     def __init__(self, act: Act, td_errors: TdErrors, actions: int, discount: float) -> None:
+        for name, given in (("act", act), ("td_errors", td_errors)):
+            if not callable(given):
+                raise UserError(f"{name} must be a function (got {given!r})")
         self._act = act
         self._td_errors = td_errors
         self._actions = actions
@@ -91,5 +101,11 @@ def as_batch(
 ) -> Batch:
     """Return decompressed transitions as the user gets them."""
     s_tm1, a_tm1, r_t, s_t, terminal, n_steps = experience
-    discounts = np.power(np.float32(discount), n_steps, dtype=np.float32)
+    discounts = _powers(discount)[n_steps]
     return Batch(s_tm1, a_tm1, r_t, s_t, terminal.astype(np.float32), discounts, weights, identities)
+
+
+@lru_cache(maxsize=16)
+def _powers(discount: float) -> NDArray[np.float32]:
+    """Return discount ** n for every number of steps n that a transition can have."""
+    return np.power(np.float32(discount), np.arange(256), dtype=np.float32)

@@ -23,3 +23,14 @@ def test_the_single_file_dqn_trains(
     assert found
     assert float(found[1]) > 0
     assert (int(found[2]) > 0) == recycles
+
+
+def test_the_dqn_of_stable_baselines3_trains(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sb3_dqn.py", "--steps", "2100", "--capacity", "1000"])
+    runpy.run_path(str(EXAMPLES / "sb3_dqn.py"), run_name="__main__")
+    found = re.search(r"mean score ([\d.]+) .* (\d+) transitions recycled", capsys.readouterr().out)
+    assert found
+    assert float(found[1]) > 0
+    assert int(found[2]) > 0

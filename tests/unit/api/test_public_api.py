@@ -33,34 +33,58 @@ SIGNATURES = {
     "SnapshotVectorEnv.snapshots": "(self) -> 'list[bytes]'",
     "SnapshotVectorEnv.restore": ("(self, lane: 'int', snapshot: 'bytes', observation: 'Any' = None) -> 'Observation'"),
     "make_env": (
-        "(name: 'str', *, stack: 'int | None' = None, training: 'bool' = True, **arguments: 'Any') -> 'SnapshotEnv'"
+        "(name: 'str', *, stack: 'int | None' = None, training: 'bool' = True, "
+        "wrappers: 'Sequence[str]' = (), **arguments: 'Any') -> 'SnapshotEnv'"
     ),
     "make_vec": (
         "(name: 'str', num_envs: 'int', *, stack: 'int | None' = None, training: 'bool' = True, "
-        "**arguments: 'Any') -> 'SnapshotVectorEnv'"
+        "wrappers: 'Sequence[str]' = (), **arguments: 'Any') -> 'SnapshotVectorEnv'"
     ),
     "Policy.__call__": "(self, obs: 'Any') -> 'Any'",
     "Policy.q_values": "(self, obs: 'Any') -> 'NDArray[np.float32]'",
-    "load_policy": "(run_dir: 'str | Path', weights: 'Weights' = 'best') -> 'Policy'",
+    "load_policy": "(run_dir: 'StrPath', weights: 'Weights' = 'best') -> 'Policy'",
     "evaluate": (
-        "(run_dir: 'str | Path', weights: 'Weights' = 'best', episodes: 'int | None' = None) -> 'dict[str, Any]'"
+        "(run_dir: 'StrPath', weights: 'Weights' = 'best', episodes: 'int | None' = None) -> 'dict[str, Any]'"
     ),
-    "Run": "(run_dir: 'str | Path') -> 'None'",
+    "export_minari": (
+        "(run_dir: 'StrPath', dataset_id: 'str', *, weights: 'Weights' = 'best', "
+        "episodes: 'int | None' = None) -> 'dict[str, Any]'"
+    ),
+    "Run": "(run_dir: 'StrPath') -> 'None'",
     "Run.enter": "(self, identity: 'int') -> 'SnapshotEnv'",
     "Run.policy": "(self, weights: 'Weights' = 'best') -> 'Policy'",
     "train": (
         "(config: 'str | Path', *, method: 'str | None' = None, seed: 'int | None' = None, "
         "steps: 'int | None' = None, solo: 'bool' = True, actors: 'int | None' = None, base: 'str | None' = None, "
         "params: 'str | None' = None, set: 'Mapping[str, Any] | None' = None, "
-        "run_dir: 'str | Path | None' = None) -> 'Run'"
+        "run_dir: 'str | Path | None' = None, callbacks: 'Given' = ()) -> 'Run'"
     ),
-    "resume": "(run_dir: 'str | Path', *, steps: 'int | None' = None) -> 'Run'",
+    "resume": "(run_dir: 'StrPath', *, steps: 'int | None' = None, callbacks: 'Given' = ()) -> 'Run'",
+    "Callback": "()",
+    "Callback.on_step": "(self, run: 'LiveRun', transitions: 'int') -> 'Stop | None'",
+    "Callback.on_update": "(self, run: 'LiveRun', report: 'dict[str, float]') -> 'Stop | None'",
+    "Callback.on_episode": "(self, run: 'LiveRun', score: 'float', steps: 'int') -> 'Stop | None'",
+    "Callback.on_evaluation": "(self, run: 'LiveRun', row: 'dict[str, Any]') -> 'Stop | None'",
+    "Callback.on_checkpoint": "(self, run: 'LiveRun', path: 'Path') -> 'Stop | None'",
+    "Callback.on_end": "(self, run: 'LiveRun', finished: 'bool') -> 'Stop | None'",
+    "LiveRun": "(path: 'Path', config: 'Config', replay: 'Replay', updates: 'int' = 0) -> None",
     "Batch.torch": "(self, device: 'Any' = 'cpu') -> 'Batch'",
 }
 NAMES = [
-    *("Batch", "Policy", "ReplayBuffer", "Run", "SnapshotEnv", "SnapshotVectorEnv", "UserError", "evaluate"),
-    *("load_policy", "make_env", "make_vec", "resume", "train"),
+    *("STOP", "Batch", "Callback", "LiveRun"),
+    *("Policy", "ReplayBuffer", "Run", "SnapshotEnv", "SnapshotVectorEnv", "Stop", "UserError", "evaluate"),
+    *("export_minari", "load_policy", "make_env", "make_vec", "resume", "train"),
 ]
+MEMBERS: dict[type, str] = {
+    da.Callback: "on_checkpoint on_end on_episode on_evaluation on_step on_update",
+    da.LiveRun: "t updates",
+    da.Policy: "network q_values",
+    da.ReplayBuffer: ("add capacity counters load recycle rounds_open sample save t total_steps update_priorities"),
+    da.Run: "config enter evaluations metrics path policy replay",
+    da.SnapshotEnv: "close observation render reset restore snapshot step",
+    da.SnapshotVectorEnv: "close_extras render reset restore snapshot snapshots step",
+    da.Stop: "STOP",
+}
 BATCH_FIELDS = ("obs", "actions", "rewards", "next_obs", "terminated", "discounts", "weights", "ids")
 
 
@@ -79,8 +103,13 @@ def test_a_public_signature_is_pinned(name: str) -> None:
 
 
 def test_every_public_function_and_class_has_a_pinned_signature() -> None:
-    others = {"Batch", "UserError"}
+    others = {"Batch", "STOP", "Stop", "UserError"}
     assert {name.partition(".")[0] for name in SIGNATURES} - others == set(NAMES) - others
+
+
+@pytest.mark.parametrize("cls", MEMBERS)
+def test_the_public_members_of_a_class_are_pinned(cls: type) -> None:
+    assert sorted(name for name in vars(cls) if not name.startswith("_")) == MEMBERS[cls].split()
 
 
 def test_the_fields_of_a_batch_are_pinned() -> None:
@@ -89,7 +118,7 @@ def test_the_fields_of_a_batch_are_pinned() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Replaybuffer'"):
-        da.Replaybuffer  # noqa: B018 -- looking it up is the test
+        da.Replaybuffer  # type: ignore[attr-defined]  # noqa: B018 -- looking it up is the test
 
 
 def test_importing_the_package_loads_nothing_but_itself() -> None:

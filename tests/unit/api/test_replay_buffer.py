@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import tracemalloc
+import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dpsr_apex as da
+from dpsr_apex.agent.protocol import Experience
 from dpsr_apex.api.settings import ReplaySettings
 from dpsr_apex.config import ReplayConfig
 from dpsr_apex.envs.make import make_env, make_stacked
@@ -31,14 +36,40 @@ def vector(lane: int, step: int) -> NDArray[np.float32]:
     return np.array([lane, step], np.float32)
 
 
+class Counting(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """Counts steps, which are also the rewards; 3 of them lead to a terminal, another length to a time limit."""
+
+    observation_space = VECTOR
+    action_space = THREE
+
+    def __init__(self, length: int = 3) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.steps = 0
+        return vector(self.length, 0), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:  # noqa: ARG002
+        self.steps += 1
+        ended = self.steps == self.length
+        reward = float(self.steps - 1)
+        return vector(self.length, self.steps), reward, ended and self.length == 3, ended and self.length != 3, {}
+
+
 def first_action(obs: NDArray[Any]) -> NDArray[np.int64]:
     return np.zeros(len(obs), np.int64)
 
 
 def add_steps(buffer: da.ReplayBuffer, count: int, first: int = 0) -> None:
     for step in range(first, first + count):
-        end = step % 7 == 6
-        buffer.add(vector(0, step), step % 3, 0.5 * step, vector(0, step + 1), end, False)
+        episode, end = step // 7, step % 7 == 6
+        buffer.add(vector(episode, step), step % 3, 0.5 * step, vector(episode, step + 1), end, False)
+
+
+def stored_in(buffer: da.ReplayBuffer, identities: NDArray[np.int64]) -> Experience:
+    """These transitions, read as a batch is."""
+    return buffer._decompress(buffer._replay._store.gather(identities % buffer.capacity))
 
 
 def test_the_settings_are_those_of_the_config_but_for_what_the_loop_decides() -> None:
@@ -61,7 +92,7 @@ def test_a_buffer_samples_exactly_what_the_core_does(method: str) -> None:
     rng = np.random.default_rng(0)
     for step in range(120):
         add_steps(buffer, 1, step)
-        s_tm1, s_t = (vector(0, step).tobytes(),), (vector(0, step + 1).tobytes(),)
+        s_tm1, s_t = (vector(step // 7, step).tobytes(),), (vector(step // 7, step + 1).tobytes(),)
         core.insert(
             from_lists(
                 s_tm1=[s_tm1], a_tm1=[step % 3], r_t=[0.5 * step], s_t=[s_t], terminal=[step % 7 == 6], n_steps=[1]
@@ -103,6 +134,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.filterwarnings("ignore:an episode begins with the last observation")
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 4), st.lists(STEPS, min_size=1, max_size=30), st.sampled_from(["dpsr", "per"]))
 def test_every_sampled_row_is_a_transition_of_the_history(n_steps: int, rows: list[Any], method: str) -> None:
@@ -145,8 +177,80 @@ def test_final_observations_and_masked_lanes() -> None:
     final = np.array([None, vector(9, 9)], dtype=object)
     assert buffer.add(two, [0, 1], [0, 0], two, [0, 0], [0, 1], final_obs=final) == 2
     assert buffer.add(two, [0, 1], [0, 0], two, [0, 0], [0, 0], mask=[True, False]) == 1
-    stored = buffer._replay.read(buffer._replay.identities)
-    assert [np.frombuffer(stack[0], np.float32).tolist() for stack in stored.s_t] == [[0, 0], [9, 9], [0, 0]]
+    assert stored_in(buffer, buffer._replay.identities).s_t.tolist() == [[0, 0], [9, 9], [0, 0]]
+
+
+@pytest.mark.parametrize("final_obs", [5, [None], [None] * 3])
+def test_final_observations_of_another_number_of_lanes_are_refused(final_obs: Any) -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    two = np.stack([vector(0, 0), vector(1, 0)])
+    with pytest.raises(da.UserError, match="an entry for each of the 2 lanes"):
+        buffer.add(two, [0, 1], [0, 0], two, [0, 0], [0, 1], final_obs=final_obs)
+    with pytest.raises(da.UserError, match=r"final_obs must have the shape \(2,\)"):
+        buffer.add(two, [0, 1], [0, 0], two, [0, 0], [0, 1], final_obs=[None, np.zeros(3)])
+    assert buffer.t == 0
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_the_loop_of_each_way_to_reset_stores_the_steps_of_its_episodes(mode: AutoresetMode, n_steps: int) -> None:
+    envs = SyncVectorEnv([Counting, lambda: Counting(5)], autoreset_mode=mode)
+    buffer = da.ReplayBuffer(500, VECTOR, THREE, "uniform", n_steps=n_steps)
+    obs, _ = envs.reset(seed=0)
+    was_reset = np.zeros(2, np.bool_)
+    for _ in range(100):
+        actions = np.zeros(2, int)
+        next_obs, rewards, terminated, truncated, infos = envs.step(actions)
+        final_obs = infos.get("final_obs")
+        buffer.add(obs, actions, rewards, next_obs, terminated, truncated, final_obs=final_obs, mask=~was_reset)
+        ended = terminated | truncated
+        was_reset = ended & (mode == AutoresetMode.NEXT_STEP)
+        if mode == AutoresetMode.DISABLED and ended.any():
+            next_obs, _ = envs.reset(options={"reset_mask": ended})
+        obs = next_obs
+    rows = stored_in(buffer, buffer._replay.identities)
+    for start, total, end, terminal, n in zip(rows.s_tm1, rows.r_t, rows.s_t, rows.terminal, rows.n_steps, strict=True):
+        (length, first), (same, last) = start, end
+        assert (length, min(first + n_steps, length)) == (same, last)
+        assert total == pytest.approx(sum(0.99**k * (first + k) for k in range(n)))
+        assert terminal == (last == length == 3)  # the others are cut by their time limit
+        assert n == last - first
+    assert len(rows.r_t) >= 2 * 100 * 3 // 4 - n_steps
+
+
+def test_an_observation_after_the_end_of_its_episode_is_warned_of_once() -> None:
+    envs = SyncVectorEnv([Counting], autoreset_mode=AutoresetMode.SAME_STEP)
+    buffer = da.ReplayBuffer(50, VECTOR, THREE, "uniform")
+    obs, _ = envs.reset(seed=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(20):
+            next_obs, rewards, terminated, truncated, _ = envs.step([0])
+            buffer.add(obs, [0], rewards, next_obs, terminated, truncated)
+            obs = next_obs
+    assert len(caught) == 1
+    assert "pass final_obs=" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+def test_a_step_that_does_not_continue_the_last_one_begins_an_episode(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"n_steps": 3, "discount": 1.0, "recycle_choice": "failure"}
+    first, second = (da.ReplayBuffer(20, VECTOR, THREE, **arguments) for _ in range(2))
+    for step in range(5):
+        first.add(vector(0, step), 0, 1.0, vector(0, step + 1), False, False)
+    first.save(tmp_path)
+    second.load(tmp_path)
+    for buffer in (first, second):
+        assert (buffer.t, buffer.add(vector(9, 0), 0, 1.0, vector(9, 1), False, False)) == (3, 2)
+        rows = buffer._replay.read(np.sort(buffer._replay.identities))
+        ends = stored_in(buffer, np.sort(buffer._replay.identities)).s_t.tolist()
+        assert ends == [[0, 3], [0, 4], [0, 5], [0, 5], [0, 5]]
+        assert rows.r_t.tolist() == rows.n_steps.tolist() == [3, 3, 3, 2, 1]
+        assert not rows.terminal.any()
+        assert buffer.add(vector(9, 1), 0, 1.0, vector(9, 2), True, False) == 2
+        steps = buffer._replay.read(np.sort(buffer._replay.identities))
+        assert steps.episode_steps.tolist() == [0, 1, 2, 3, 4, 0, 1]
+        assert len(set(steps.episodes.tolist())) == 2
 
 
 @pytest.mark.parametrize("choice", ["low", "novel", "failure"])
@@ -176,11 +280,11 @@ def test_recycling_stores_what_the_environment_does_from_the_stored_states(choic
     assert recycled == buffer.counters["recycled"] > 0
     assert buffer._replay.check_valid() == (True, "")
     stored = buffer._replay.read(buffer._replay.identities[buffer._replay.depths > 0])
+    states, ends = (buffer._codec.decompress_stacks(stacks) for stacks in (stored.s_tm1, stored.s_t))
     for row in range(len(stored)):
-        s_tm1, s_t = (np.frombuffer(stack[row][0], np.float32) for stack in (stored.s_tm1, stored.s_t))
-        oracle.restore(stored.snapshots[row], s_tm1)  # type: ignore[attr-defined]  # restorable
+        oracle.restore(stored.snapshots[row], states[row])  # type: ignore[attr-defined]  # restorable
         after, paid, terminated, _, _ = oracle.step(int(stored.a_tm1[row]))
-        assert (after.tolist(), paid, terminated) == (s_t.tolist(), stored.r_t[row], stored.terminal[row])
+        assert (after.tolist(), paid, terminated) == (ends[row].tolist(), stored.r_t[row], stored.terminal[row])
 
 
 def test_a_round_that_is_not_recycled_ends_with_the_next_step_and_nothing_is_lost() -> None:
@@ -192,11 +296,20 @@ def test_a_round_that_is_not_recycled_ends_with_the_next_step_and_nothing_is_los
     assert buffer._replay.check_valid() == (True, "")
 
 
-def test_a_state_without_a_snapshot_is_not_re_entered() -> None:
-    buffer = da.ReplayBuffer(10, VECTOR, THREE, recycle_period=10, recycle_candidates=3)
-    add_steps(buffer, 20)
-    assert buffer.recycle(make_env("CartPole-v1"), first_action, lambda batch: batch.rewards) == 0
-    assert buffer.counters["candidates_lost"] == 3
+def test_a_state_without_a_snapshot_is_not_re_entered_which_is_reported_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as in a script that does not configure logging
+    buffer, env = da.ReplayBuffer(10, VECTOR, THREE, recycle_period=10, recycle_candidates=3), make_env("CartPole-v1")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(40):
+            add_steps(buffer, 1, step)
+            assert buffer.recycle(env, first_action, lambda batch: batch.rewards) == 0
+    assert buffer.counters["candidates_lost"] == 9
+    assert ["added without a snapshot" in str(warning.message) for warning in caught] == [True]
+    assert caught[0].filename == __file__
+    assert capsys.readouterr().err == ""
 
 
 def test_a_loaded_buffer_continues_exactly(tmp_path: Path) -> None:
@@ -253,7 +366,7 @@ def test_stacked_frames_are_stored_once_and_returned_exactly(channels_last: bool
     frames = {id(frame) for stack in [*rows.s_tm1, *rows.s_t] for frame in stack}
     episodes = 1 + int(rows.terminal.sum())
     assert len(frames) <= steps + episodes
-    stored = buffer._decompress(rows).s_tm1
+    stored = stored_in(buffer, buffer._replay.identities).s_tm1
     for place, obs in enumerate(kept):
         np.testing.assert_array_equal(stored[place * (steps // 10)], obs)
 
@@ -279,10 +392,29 @@ def test_a_batch_becomes_tensors() -> None:
     buffer = da.ReplayBuffer(10, VECTOR, THREE)
     add_steps(buffer, 5)
     batch = buffer.sample(4)
-    tensors = batch.torch("cpu")
+    tensors = batch.torch("meta").torch("meta")
+    assert {column.device.type for column in tensors[:-1]} == {"meta"}
+    tensors = batch.torch("cpu").torch("cpu")
     assert tensors.actions.dtype == torch.int64
     for array, tensor in zip(batch[:-1], tensors[:-1], strict=True):
         np.testing.assert_array_equal(array, tensor.numpy())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize(("device", "message"), [("cuda", "torch found no GPU"), ("gpu", "must be one of torch's")])
+def test_a_device_that_is_not_there_is_refused(device: str, message: str) -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    add_steps(buffer, 5)
+    with pytest.raises(da.UserError, match=message):
+        buffer.sample(4).torch(device)
+
+
+def test_td_errors_in_bfloat16_are_those_numbers() -> None:
+    one, two = da.ReplayBuffer(10, VECTOR, THREE), da.ReplayBuffer(10, VECTOR, THREE)
+    for buffer, dtype in ((one, torch.bfloat16), (two, torch.float64)):
+        add_steps(buffer, 3)
+        buffer.update_priorities(torch.tensor([0, 1]), torch.tensor([0.5, -3.0], dtype=dtype))
+    assert one._replay.priorities.tolist() == two._replay.priorities.tolist()
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -311,21 +443,48 @@ def test_a_wrong_argument_is_refused_in_one_line(arguments: dict[str, Any], mess
     assert "\n" not in str(refusal.value)
 
 
+def test_what_is_stored_does_not_change_with_the_arrays_of_the_caller() -> None:
+    obs, next_obs = vector(0, 0), vector(0, 1)
+    one, two = da.ReplayBuffer(10, VECTOR, THREE), da.ReplayBuffer(10, VECTOR, THREE)
+    one.add(obs, np.int64(2), np.float32(0.5), next_obs, np.bool_(True), False)
+    two.add(np.stack([obs, obs]), [2, 2], [0.5, 0.5], np.stack([next_obs, next_obs]), [True, True], [False, False])
+    obs[:], next_obs[:] = 7, 8
+    for buffer in (one, two):
+        batch = buffer.sample(1)
+        found = [batch.obs.tolist(), batch.next_obs.tolist(), *(column.tolist() for column in batch[1:3])]
+        assert found == [[[0, 0]], [[0, 1]], [2], [0.5]]
+        assert batch.terminated.tolist() == [1]
+
+
+def test_numbers_whose_square_is_infinite_are_finite() -> None:
+    for dtype in (np.float16, np.float32, np.float64):
+        space = spaces.Box(-np.inf, np.inf, (3,), dtype)
+        buffer = da.ReplayBuffer(10, space, THREE)
+        greatest = np.full(3, np.finfo(dtype).max)
+        buffer.add(greatest, 0, 0.0, -greatest, False, False)
+        assert buffer.sample(1).next_obs.tolist() == [(-greatest).tolist()]
+
+
 STEP = {"obs": vector(0, 0), "action": 0, "reward": 0.0, "next_obs": vector(0, 1), "terminated": False}
 REFUSED_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"obs": np.zeros(3, np.float32)}, "obs must have the shape \\(2,\\) \\(got \\(3,\\)\\)"),
     ({"obs": np.zeros((2, 2), np.float32)}, "obs must be of 1 lanes"),
     ({"obs": ["a", "b"]}, "obs must be float32"),
+    ({"obs": 0.5}, "obs must have the shape"),
+    ({"obs": "ab"}, "obs must have the shape"),
+    ({"obs": np.array([0, 1e300])}, "obs must fit into float32, as the observation_space is \\(got 1e\\+300\\)"),
     ({"obs": (b"frame", object())}, "obs must be an array of numbers"),
     ({"next_obs": np.array([0, np.nan])}, "next_obs must be finite \\(got nan\\)"),
     ({"action": 3}, "action must be between 0 and 2 \\(got 3\\)"),
     ({"action": 0.5}, "action must be integers"),
     ({"reward": float("inf")}, "reward must be finite"),
+    ({"reward": 1e31}, "reward must be between -1e\\+30 and 1e\\+30 \\(got 1e\\+31\\)"),
     ({"reward": [1.0, 2.0]}, "reward must have the shape \\(\\)"),
     ({"terminated": 0.5}, "terminated must be booleans"),
     ({"truncated": None}, "truncated must be an array"),
     ({"snapshot": "state"}, "snapshot must be bytes"),
     ({"mask": [True, False]}, "mask must have the shape \\(1,\\)"),
+    ({"final_obs": [vector(0, 1)]}, "final_obs is for the steps of a vector environment"),
 ]
 
 
@@ -337,9 +496,31 @@ def test_a_wrong_step_is_refused_and_changes_nothing(arguments: dict[str, Any], 
         buffer.add(**{"truncated": False, **STEP, **arguments})
     assert buffer.t == 3
     add_steps(buffer, 1, 4)
-    rows = buffer._decompress(buffer._replay.read(buffer._replay.identities))
+    rows = stored_in(buffer, buffer._replay.identities)
     assert rows.s_tm1[:, 1].tolist() == [0, 1, 2, 3]
     assert rows.s_t[:, 1].tolist() == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("snapshot", [b"state", 5, [b"state"], ["one", "two"]])
+def test_lanes_need_a_list_of_snapshots(snapshot: Any) -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    lanes, none = np.zeros((2, 2), np.float32), [False, False]
+    with pytest.raises(da.UserError, match=r"snapshot must .*, one for each lane \("):
+        buffer.add(lanes, [0, 1], [0.0, 0.0], lanes + 1, none, none, snapshot)
+    assert len(buffer) == 0
+
+
+def test_a_capacity_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsr_apex.api.buffer.available_memory", lambda: 2**20)
+    assert da.ReplayBuffer(1_000, VECTOR, THREE).capacity == 1_000
+    with pytest.raises(da.UserError, match=r"capacity must fit into memory: 100,000 .* MiB, and 1 MiB are available"):
+        da.ReplayBuffer(100_000, VECTOR, THREE)
+
+
+def test_a_sparse_tensor_is_an_observation() -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    buffer.add(torch.tensor([0.0, 5.0]).to_sparse(), 0, 0.0, vector(0, 1), False, False)
+    assert buffer.sample(1).obs.tolist() == [[0, 5]]
 
 
 def test_pixels_are_not_taken_from_floats() -> None:
@@ -376,3 +557,5 @@ def test_what_cannot_be_sampled_or_recycled_is_refused() -> None:
             buffer.sample(size)  # type: ignore[arg-type]  # the wrong type is the test
     with pytest.raises(da.UserError, match="env cannot be restored: object has no step"):
         buffer.recycle(object(), lambda obs: obs, lambda batch: batch)
+    with pytest.raises(da.UserError, match="td_errors must be a function \\(got None\\)"):
+        buffer.recycle(da.make_env("CartPole-v1"), first_action, None)  # type: ignore[arg-type]  # the wrong type is the test

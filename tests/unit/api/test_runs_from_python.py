@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 import dpsr_apex as da
+from dpsr_apex.checksums import add_checksum
+from dpsr_apex.record.provenance import PYTHON_API, read_provenance
+from dpsr_apex.record.run_directory import RunDirectory
 
 SHORT: dict[str, Any] = {
     "replay.capacity": 150,
@@ -26,6 +30,7 @@ SHORT: dict[str, Any] = {
     "run.log_period": 100,
     "run.threads": 1,
 }
+untyped_train: Any = da.train  # which takes wrong types
 WORST: dict[str, Any] = {"weights": "worst"}
 
 
@@ -48,7 +53,7 @@ def test_a_run_has_its_rows_and_settings(run: da.Run) -> None:
 def test_the_best_weights_repeat_their_evaluation(run: da.Run) -> None:
     best = max(run.evaluations, key=lambda row: row["mean"])
     again = da.evaluate(run.path, "best")
-    assert again == {key: best[key] for key in again}
+    assert again == {key: best[key] for key in again} == da.evaluate(run, "best")
     last = da.evaluate(run.path, "last")
     assert last["scores"] == run.evaluations[-1]["scores"]
     assert len(da.evaluate(run.path, "last", episodes=1)["scores"]) == 1
@@ -63,6 +68,13 @@ def test_a_policy_is_a_function_of_observations_with_a_plain_network(run: da.Run
     assert policy.q_values(obs).argmax(axis=1).tolist() == actions.tolist()
     other.network.load_state_dict(policy.network.state_dict())
     np.testing.assert_array_equal(other.q_values(obs), policy.q_values(obs))
+    best = run.policy("best")
+    best.network.load_state_dict(load_file(run.path / "weights" / "last.safetensors"))
+    np.testing.assert_array_equal(best.q_values(obs), policy.q_values(obs))
+    other.agent.load_weights(
+        "online", {f"online.{key}": array for key, array in policy.agent.weights("online").items()}
+    )
+    np.testing.assert_array_equal(other.q_values(obs), policy.q_values(obs))
     with pytest.raises(da.UserError, match="obs must have the shape"):
         policy(np.zeros(3, np.float32))
 
@@ -72,13 +84,24 @@ def test_a_stored_moment_becomes_a_live_environment(run: da.Run) -> None:
     identity = int(replay.identities[np.flatnonzero(replay.depths == 0)[0]])
     stored = replay.read(np.array([identity]))
     env = run.enter(identity)
-    np.testing.assert_array_equal(env.observation, np.frombuffer(stored.s_tm1[0][0], np.float32))
+    assert add_checksum(env.observation.tobytes()) == stored.s_tm1[0][0]
     obs, reward, terminated, _, _ = env.step(int(stored.a_tm1[0]))
-    assert obs.tobytes() == stored.s_t[0][0]
+    assert add_checksum(obs.tobytes()) == stored.s_t[0][0]
     assert (reward, terminated) == (stored.r_t[0], stored.terminal[0])
     env.close()
     with pytest.raises(da.UserError, match="is not in the replay"):
         run.enter(10**12)
+
+
+def test_a_run_is_named_after_its_environment_and_its_parameter_set_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = SHORT | {"env": {"name": "Acrobot-v1"}, "evaluation.max_steps": np.int64(20), "evaluation.period": 0}
+    run = da.train("cartpole", params="dpsr2", steps=60, set=settings)
+    assert run.path.parent == Path("runs")
+    assert run.path.name.startswith("acrobot-dpsr-seed0-")
+    assert capsys.readouterr().out.startswith("Parameter set: dpsr2 of ")
 
 
 def test_a_run_is_continued(tmp_path: Path) -> None:
@@ -86,6 +109,11 @@ def test_a_run_is_continued(tmp_path: Path) -> None:
     first = da.train("cartpole", steps=60, set=SHORT | {"evaluation.period": 0}, run_dir=path)
     assert [row["t"] for row in first.evaluations] == [60]
     assert da.resume(path, steps=90).evaluations[-1]["t"] == 90
+    parts = read_provenance(RunDirectory(path))
+    assert [(part.command, part.t, part.outcome, part.ended_t) for part in parts] == [
+        (PYTHON_API, 0, "finished", 60),
+        (PYTHON_API, 60, "finished", 90),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +126,16 @@ def test_a_run_is_continued(tmp_path: Path) -> None:
         (lambda run: da.evaluate(run.path, **WORST), "weights must be one of 'best', 'last'"),
         (lambda run: da.evaluate(run.path, episodes=0), "episodes must be an integer >= 1"),
         (lambda run: da.Run(run.path / "nowhere"), "is not a run directory"),
+        (lambda _: da.Run(None), r"run_dir must be a path \(got None\)"),  # type: ignore[arg-type]  # is the test
+        (lambda _: da.resume(5), r"run_dir must be a path \(got 5\)"),  # type: ignore[arg-type]  # is the test
+        (lambda run: run.enter("newest"), "identity must be an integer"),
+        (lambda _: untyped_train(None), "config must be a file, or the name"),
+        (lambda _: untyped_train("cartpole", set=["run.seed=1"]), "set must be a dict"),
+        (lambda _: untyped_train("cartpole", set={1: 2}), "set must have dotted keys such as 'replay.capacity'"),
+        (lambda _: da.train("cartpole", method="per", set={"replay.method": "dpsr"}), "replay.method is given twice"),
+        (lambda _: da.train("cartpole", set={"system": {"actors": 2}}), "system.actors is given twice"),
+        (lambda _: da.train("cartpole", set={"replay": 5, "replay.capacity": 9}), "replay.capacity is given twice"),
+        (lambda _: untyped_train("cartpole", callbacks=da.Callback()), "callbacks must be a list"),
     ],
 )
 def test_wrong_input_is_refused(run: da.Run, call: Any, message: str) -> None:

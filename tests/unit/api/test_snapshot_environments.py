@@ -94,6 +94,33 @@ def test_it_is_a_gymnasium_environment() -> None:
     check_env(env, skip_render_check=True)
 
 
+def other_snapshot(with_observation: bool = True) -> bytes:
+    env = da.make_env("MountainCar-v0")
+    env.reset(seed=0)
+    return env.snapshot(with_observation)
+
+
+def test_lanes_are_seeded_by_one_number_or_one_each() -> None:
+    envs = da.make_vec("CartPole-v1", 2)
+    first, _ = envs.reset(seed=3)
+    seeds: list[Any] = [np.int64(3), [3, 4], np.array([3, 4])]
+    for seed in seeds:
+        np.testing.assert_array_equal(envs.reset(seed=seed)[0], first)
+    one, _ = envs.reset(seed=[3, None])
+    np.testing.assert_array_equal(one[0], first[0])
+    assert not np.array_equal(one[1], first[1])
+
+
+def test_lanes_differ_until_they_are_seeded() -> None:
+    obs, _ = da.make_vec("CartPole-v1", 3).reset()
+    again, _ = da.make_vec("CartPole-v1", 3).reset()
+    assert len(np.unique(np.concatenate([obs, again]), axis=0)) == 6
+
+
+def test_every_lane_is_rendered() -> None:
+    assert [image.shape for image in da.make_vec("Breakout", 2).render()] == [(210, 160, 3)] * 2
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -102,7 +129,17 @@ def test_it_is_a_gymnasium_environment() -> None:
         (lambda env: env.restore(0, env.snapshot(0, with_observation=False)), "without its observation"),
         (lambda env: env.restore(0, env.snapshot(0), np.zeros(3, np.float32)), "observation must have the shape"),
         (lambda env: env.step(np.array([0, 2])), "action must be between 0 and 1"),
+        (lambda env: env.snapshot("first"), "lane must be an integer"),
+        (lambda env: env.reset(seed=[1, 2, 3]), r"seed must be .* one for each of the 2 lanes \(got 3\)"),
+        (lambda env: env.reset(seed=-1), r"seed must be an integer >= 0 \(got -1\)"),
+        (lambda env: env.envs[0].reset(seed=1.5), r"seed must be an integer \(got 1.5\)"),
+        (lambda env: env.envs[0].step(2), "action must be between 0 and 1"),
+        (lambda env: env.restore(0, other_snapshot()), "snapshot: damaged frame"),
+        (lambda env: env.restore(0, other_snapshot(with_observation=False), np.zeros(4)), "or one of another task"),
         (lambda _: da.make_vec("CartPole-v1", 0), "num_envs must be an integer >= 1"),
+        (lambda _: da.make_env("CartPole-v1", stack=0), "stack must be an integer >= 1"),
+        (lambda _: da.make_env("CartPole-v1", wrappers="my:Wrapper"), "wrappers must be a list"),
+        (lambda _: da.make_env("CartPole-v1", wrappers=[5]), "wrappers must be a list"),  # type: ignore[list-item]
         (lambda _: da.make_env("Breakoutt"), "Breakout"),
     ],
 )
@@ -113,10 +150,16 @@ def test_wrong_input_is_refused(call: Any, message: str) -> None:
         call(envs)
 
 
+def test_a_seed_may_be_a_number_of_numpy() -> None:
+    one, two = da.make_env("CartPole-v1"), da.make_env("CartPole-v1")
+    assert one.reset(seed=np.int64(3))[0].tolist() == two.reset(seed=3)[0].tolist()  # type: ignore[arg-type]  # of numpy
+
+
 def test_a_changed_snapshot_is_refused() -> None:
     env = da.make_env("CartPole-v1")
     env.reset(seed=0)
     snapshot = env.snapshot()
     for damaged in (b"", b"\x07" + snapshot, snapshot[:-1], snapshot[:9] + b"\xff" + snapshot[10:]):
-        with pytest.raises(DamagedSnapshot):
+        with pytest.raises(da.UserError, match="damaged snapshot") as refusal:
             env.restore(damaged)
+        assert isinstance(refusal.value, DamagedSnapshot)  # which recycling counts as a lost candidate
