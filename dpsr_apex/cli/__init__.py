@@ -7,7 +7,10 @@ arguments, and `run` loads what the command needs and returns the exit code.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -18,8 +21,8 @@ from dpsr_apex.errors import UserError
 
 COMMANDS = (  # in the order of the help
     *("train", "resume", "watch", "rate", "scale"),
-    *("eval", "inspect", "report", "experiment", "check"),
-    *("replay", "learner", "actor", "evaluator"),
+    *("eval", "inspect", "journal", "ui", "report", "experiment", "check"),
+    *("replay", "learner", "actor", "evaluator", "list", "completion"),
 )
 
 DESCRIPTION = """Double Prioritized State Recycled experience replay for DQN.
@@ -40,6 +43,12 @@ class _Help(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
 
+    def add_argument(self, action: argparse.Action) -> None:
+        """Add an argument; count the indentation of commands, which argparse forgets, so that all fit in one column."""
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += self._indent_increment
+
 
 class CommandModule(Protocol):
     """What the module of a command provides."""
@@ -56,17 +65,31 @@ class CommandModule(Protocol):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code: 0, 1 for a failed run, 2 for invalid input, 130 after Ctrl-C."""
-    given = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    given = parser().parse_args(words)
+    given.command_line = shlex.join(["dpsr-apex", *words])
     try:
         code: int = given.run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whatever read the output has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is written when Python ends
+        return 1
     except UserError as error:
         sys.stderr.write(error.trace)
         return fail(str(error), error.exit_code)
     except (FloatingPointError, OSError) as error:
-        return fail(f"{type(error).__name__}: {error}", 1)
+        return fail(_describe(error), 1)
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _describe(error: Exception) -> str:
+    """Return a message about an error of the machine: what happened, and what to do where that is known."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"The disk is full{where}: {error.strerror}. Make space, then repeat the command"
+    return f"{type(error).__name__}: {error}"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -19,6 +19,13 @@ def add_bind(command: argparse.ArgumentParser, purpose: str) -> None:
     command.add_argument("--bind", default=THIS_MACHINE, metavar="HOST:PORT", help=purpose)
 
 
+def add_callback(command: argparse.ArgumentParser) -> None:
+    """Add the option that names callbacks."""
+    command.add_argument(
+        "--callback", action="append", default=[], metavar="MODULE:CLASS", help="a dpsr_apex.Callback; may be repeated"
+    )
+
+
 def add_lifeline(command: argparse.ArgumentParser) -> None:
     """Add the hidden flag of supervised processes: the process ends when its standard input, a pipe, is closed."""
     command.add_argument("--lifeline", action="store_true", help=argparse.SUPPRESS)
@@ -46,14 +53,14 @@ def record_video_if_wanted(path: Path) -> None:
 def natural(text: str) -> int:
     """Parse an integer >= 0."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is not an integer of at least 0")
+        raise argparse.ArgumentTypeError(f"must be an integer >= 0 (got {text})")
     return int(text)
 
 
 def positive(text: str) -> int:
     """Parse an integer >= 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not an integer of at least 1")
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1 (got {text})")
     return int(text)
 
 
@@ -64,7 +71,7 @@ def steps(text: str) -> int:
     except ValueError:
         number = 0.0
     if not 1 <= number < 2**63 or number != int(number):
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1, such as 100000 or 1e6")
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1, such as 100000 or 1e6 (got {text})")
     return int(text) if text.isdecimal() else int(number)
 
 
@@ -75,7 +82,7 @@ def positive_number(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+        raise argparse.ArgumentTypeError(f"must be a number > 0 (got {text})")
     return number
 
 

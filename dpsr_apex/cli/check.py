@@ -13,6 +13,7 @@ EXAMPLES = """\
   dpsr-apex check Corridor --set env.arguments.depth=7
   dpsr-apex check --all
 """
+CONCERNED = ("env.arguments.", "env.stack=", "env.wrappers=")  # settings that the check uses
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -21,7 +22,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="ENV",
-        help="an ALE game, a MinAtar game (MinAtar/Breakout), a MiniGrid task, a Gymnasium id or package.module:Class",
+        help="an ALE game, a MinAtar game (MinAtar/Breakout), a MiniGrid task, a Gymnasium id, package.module:Class or "
+        "package.module:function",
     )
     command.add_argument("--all", action="store_true", help="check the paper's 24 games")
     command.add_argument(
@@ -45,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
     names = [*given.names, *(PAPER_GAMES if given.all else ())]
     if not names:
         return fail("name at least one environment, or use --all for the paper's 24 games", 2)
-    if foreign := [text for text in given.set if not text.strip().startswith(("env.arguments.", "env.stack="))]:
-        return fail(f"--set {foreign[0]}: only env.arguments and env.stack concern this check", 2)
+    if foreign := [text for text in given.set if not text.strip().startswith(CONCERNED)]:
+        return fail(f"--set {foreign[0]}: only env.arguments, env.stack and env.wrappers concern this check", 2)
     env = load_config("cartpole", overrides=given.set).env  # its own environment has no arguments
-    return check_command(names, given.moments, env.arguments, env.stack)
+    return check_command(names, given.moments, env.arguments, env.stack, env.wrappers)

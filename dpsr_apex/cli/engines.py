@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from dpsr_apex import timeouts
 from dpsr_apex.cli.arguments import THIS_MACHINE, natural, positive, positive_number
+from dpsr_apex.errors import MissingPackage
 
 if TYPE_CHECKING:
     from dpsr_apex.running import EngineFor
@@ -20,6 +22,7 @@ class Place(NamedTuple):
 
     engine_for: EngineFor
     default_actors: Callable[[], int]  # as many as there are resources for
+    lock_release: float  # seconds for which a process that has ended may still hold the lock of its run
 
 
 def add_cluster(command: argparse.ArgumentParser) -> None:
@@ -58,19 +61,17 @@ def _this_machine(bind: str) -> Place:
     from dpsr_apex.wire.addresses import parse_address
 
     endpoint = parse_address(bind)
-    return Place(lambda path: ThisMachine(RunDirectory(path), endpoint), default_actors)
+    return Place(lambda path: ThisMachine(RunDirectory(path), endpoint), default_actors, timeouts.LOCK_RELEASE)
 
 
 def _cluster(given: argparse.Namespace) -> Place:
-    from dpsr_apex.supervise.ray import ClusterError
-
     try:
         from dpsr_apex.supervise.ray.connection import connect
         from dpsr_apex.supervise.ray.engine import Demands, RayCluster, default_actors
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        raise ClusterError("--cluster needs Ray, which is not installed: pip install 'dpsr_apex[cluster]'") from None
+        raise MissingPackage("--cluster", "ray", "ray>=2.52", "cluster") from None
 
     connect(given.cluster)
     demands = Demands(given.cpus_per_actor or 1, given.learner_cpus or 1, given.learner_gpus)
@@ -78,4 +79,4 @@ def _cluster(given: argparse.Namespace) -> Place:
     def engine_for(path: Path) -> RayCluster:
         return RayCluster(given.cluster, path, demands)
 
-    return Place(engine_for, lambda: default_actors(demands))
+    return Place(engine_for, lambda: default_actors(demands), timeouts.RAY_LOCK_RELEASE)

@@ -11,13 +11,22 @@ SUMMARY = "play episodes with a run's weights, and print the scores"
 EXAMPLES = """\
   dpsr-apex eval runs/cartpole-dpsr-seed0-20260101-120000 --episodes 10 --video episodes.mp4
   dpsr-apex eval runs/cartpole-dpsr-seed0-20260101-120000 --weights best --seed 7 --json
+  dpsr-apex eval runs/cartpole-dpsr-seed0-20260101-120000 --from failures.safetensors
 """
+
+
+EPISODES = 10
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_run_directory(command)
-    command.add_argument("--episodes", type=positive, default=10, metavar="N", help="number of episodes (default: 10)")
+    command.add_argument(
+        "--episodes", type=positive, metavar="N", help=f"number of episodes (default: {EPISODES}, or one per moment)"
+    )
+    command.add_argument(
+        "--from", dest="starts", type=Path, metavar="FILE", help="begin the episodes at the moments in this file"
+    )
     command.add_argument(
         "--weights",
         metavar="best|last|FILE",
@@ -37,5 +46,6 @@ def run(given: argparse.Namespace) -> int:
 
     from dpsr_apex.play import Wanted, evaluate_run
 
-    wanted = Wanted(given.episodes, given.weights, given.seed, given.video, given.log, given.json)
+    episodes = given.episodes or (None if given.starts else EPISODES)
+    wanted = Wanted(episodes, given.weights, given.seed, given.video, given.log, given.json, given.starts)
     return evaluate_run(given.run_dir, wanted)

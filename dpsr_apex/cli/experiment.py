@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpsr_apex.cli.arguments import positive
 
-SUMMARY = "run a grid of environments, methods, parameter sets and seeds, and report on it"
+SUMMARY = "run a grid of methods and seeds, and report on it"
 EXAMPLES = """\
   dpsr-apex experiment cartpole                     a shipped one: configs/experiments/cartpole.toml
   dpsr-apex experiment mine.toml --at-once 4        start it, or continue it where it was stopped

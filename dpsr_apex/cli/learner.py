@@ -9,14 +9,14 @@ from dpsr_apex.cli.head import add_connect, find_head, say_finished
 
 SUMMARY = "train the network of a run, on this or another machine"
 EXAMPLES = """\
-  dpsr-apex learner --connect head.example:5555 --key client.key --bind 0.0.0.0:5556
+  dpsr-apex learner --connect head.example:5555 --key learner.key --bind 0.0.0.0:5556
   dpsr-apex learner --find /shared/runs/breakout           where all machines share the run directory
 """
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_connect(command)
+    add_connect(command, "learner")
     command.add_argument(
         "--bind",
         metavar="HOST:PORT",
@@ -30,7 +30,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Train until the run ends; return the exit code."""
-    head = find_head(given)
+    head = find_head(given, "learner")
     if head is None:
         return say_finished(given.find)
 

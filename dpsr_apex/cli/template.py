@@ -63,7 +63,7 @@ def take_over(arguments: list[str], descriptors: Sequence[int]) -> list[str]:
     """Make this forked process look like one that was started with these arguments; return them."""
     os.setsid()
     sys.argv = [cli.__file__, *arguments]
-    show_command([sys.executable, "-m", cli.__name__, *arguments])
+    show_command([sys.executable, "-P", "-m", cli.__name__, *arguments])
     stdin, output, _ = descriptors
     for source, target in ((stdin, 0), (output, 1), (output, 2)):
         os.dup2(source, target)

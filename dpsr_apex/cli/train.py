@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from dpsr_apex import timeouts
-from dpsr_apex.cli.arguments import add_bind, add_lifeline, hold_lifeline, positive, record_video_if_wanted, steps
+from dpsr_apex.cli.arguments import (
+    add_bind,
+    add_callback,
+    add_lifeline,
+    hold_lifeline,
+    positive,
+    record_video_if_wanted,
+    steps,
+)
 from dpsr_apex.cli.engines import add_cluster, choose_place
 from dpsr_apex.methods import METHODS
+from dpsr_apex.trackers import TRACKERS
 
 SUMMARY = "start a run"
 EXAMPLES = """\
@@ -19,6 +27,7 @@ EXAMPLES = """\
   dpsr-apex train cartpole --solo --method per --steps 20000 --set replay.capacity=10000
   dpsr-apex train configs/atari/breakout.toml --base released --params dpsr3 --seed 1
   dpsr-apex train atari/breakout --actors 4 --bind 0.0.0.0:5555        other machines may join
+  dpsr-apex train atari/breakout --start-from failures.safetensors --set actor.start_share=0.3
   dpsr-apex train atari/breakout --actors 64 --cluster auto --run-dir /shared/runs/breakout
 """
 
@@ -40,12 +49,19 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--steps", type=steps, metavar="T", help="length of the run in transitions (run.total_steps)")
     command.add_argument("--device", choices=("auto", "cpu", "cuda"), help="device of the network (learner.device)")
     command.add_argument(
+        "--track", action="append", choices=list(TRACKERS), help="an experiment tracker (run.track); may be repeated"
+    )
+    command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, such as replay.capacity=10000"
+    )
+    command.add_argument(
+        "--start-from", metavar="FILE", help="begin a share of the episodes at these moments (actor.start_from)"
     )
     command.add_argument(
         "--run-dir", type=Path, metavar="DIR", help="the run's directory (default: a new one in runs/)"
     )
     command.add_argument("--resume", action="store_true", help="continue the run if it already exists in --run-dir")
+    add_callback(command)
     add_bind(command, "address to serve the run on; other machines need a key (default: this machine only)")
     add_cluster(command)
     add_lifeline(command)
@@ -55,14 +71,16 @@ def run(given: argparse.Namespace) -> int:
     """Start the run, or with --resume continue it; return the exit code."""
     hold_lifeline(given, timeouts.SOLO_LEAVE)
 
-    from dpsr_apex.config_files import describe_params, load_config
+    from dpsr_apex.config_files import load_config, toml_value
     from dpsr_apex.record.run_directory import RunDirectory, default_path, name_of
 
     flags = {
         "replay.method": given.method,
         "run.seed": given.seed,
         "run.total_steps": given.steps,
+        "run.track": toml_value(given.track) if given.track else None,
         "learner.device": given.device,
+        "actor.start_from": toml_value(given.start_from) if given.start_from else None,
         "system.actors": 0 if given.solo else given.actors,
     }
     overrides = [f"{key}={value}" for key, value in flags.items() if value is not None]
@@ -76,9 +94,9 @@ def run(given: argparse.Namespace) -> int:
     if config.system.actors is None:
         config = replace(config, system=replace(config.system, actors=place.default_actors()))
 
-    from dpsr_apex.running import continue_or_train, train
+    from dpsr_apex.running import Options, announce_params, continue_or_train, train
 
-    if config.replay.method == "dpsr" and (described := describe_params(given.config, given.params)):
-        sys.stdout.write(f"Parameter set: {described}\n")
+    announce_params(config, given.config, given.params)
+    options = Options(record_video_if_wanted, given.callback, given.command_line, place.lock_release)
     start = continue_or_train if given.resume else train
-    return start(config, path, place.engine_for, record_video_if_wanted)
+    return start(config, path, place.engine_for, options)

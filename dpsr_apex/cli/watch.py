@@ -6,9 +6,11 @@ import argparse
 
 from dpsr_apex.cli.arguments import add_run_directory
 
-SUMMARY = "show a running run in this terminal; Ctrl-C ends the view, not the run"
+SUMMARY = "show a running run in this terminal"
 EXAMPLES = """\
   dpsr-apex watch runs/cartpole-dpsr-seed0-20260101-120000
+
+Ctrl-C ends the view, not the run.
 """
 
 
