@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dpsr_apex import timeouts
 from dpsr_apex.protocol.restarts import Exit
 from dpsr_apex.protocol.supervision import Phase
-from tests.simulation.sim_processes import CONFIG, POLL, ClientProcess, ReplayProcess
+from tests.simulation.sim_processes import CONFIG, POLL, ClientProcess, Process, ReplayProcess
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -57,7 +57,7 @@ class Checks:
         self.changed(backoff)
         if isinstance(process, ClientProcess):
             self._dead[process.key] = now
-            if exit.code and self._world.supervisor.phase is Phase.RUNNING:
+            if exit.code and self._world.supervisor.phase is Phase.RUNNING and not self._world.supervisor.is_dead:
                 self._expect_told(process.key)
 
     def _expect_told(self, key: tuple[str, int]) -> None:
@@ -74,6 +74,15 @@ class Checks:
                 assert replay.host.service.sessions.of(key) is None, f"the replay was not told that {key[0]} is gone"
 
         world.events.after(TOLD, check)
+
+    def restarted_as_frozen(self, process: Process) -> None:
+        """Note that a process is restarted because it is silent: it must have been suspended or cut off for a while."""
+        since = self._world.events.now - 2 * SLACK - timeouts.HEAD_SILENCE
+        afflicted_until = max(process.paused_until, process.unreachable_until)
+        self._world.count("frozen process restarted")
+        if isinstance(process, ClientProcess) and process.has_left:
+            return  # a replay that could not write its last checkpoint continues, without those that it has dismissed
+        assert afflicted_until > since, f"{process.name} is restarted as frozen, but could have joined again"
 
     # Every turn.
 

@@ -13,7 +13,7 @@ from dpsr_apex.protocol.client_instructions import (
     WeightsInstruction,
 )
 from dpsr_apex.protocol.clients import EvaluatorClient
-from dpsr_apex.wire.messages import Message
+from dpsr_apex.wire.messages import EVALUATOR, Message
 from tests.simulation.hosts import execute_link, join_request
 from tests.simulation.sim_processes import CONFIG, ClientProcess
 
@@ -26,15 +26,16 @@ LONGEST_EVALUATION = 1.5  # seconds
 class EvaluatorProcess(ClientProcess):
     """A member until the run is trained; then it evaluates the last checkpoint, and ends."""
 
+    role = EVALUATOR
+
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name)
         self.key = (name, incarnation)
         self._client = EvaluatorClient(join_request(name, "evaluator", incarnation), CONFIG.system, world.events.now)
-        self._has_left = False
         self._done_at: float | None = None
 
     def turn(self) -> None:
-        if not self._has_left:
+        if not self.has_left:
             self._execute(self._client.tick(self.now))
             self._leave_when_over()
         elif self._done_at is None:
@@ -50,7 +51,7 @@ class EvaluatorProcess(ClientProcess):
 
     def receive(self, message: Message) -> None:
         super().receive(message)
-        if not self._has_left:
+        if not self.has_left:
             self._execute(self._client.handle(message, self.now))
 
     def _leave_when_over(self) -> None:
@@ -62,8 +63,8 @@ class EvaluatorProcess(ClientProcess):
             self.world.end(self.name, self.exit_code, "told to leave")
 
     def _leave(self) -> None:
-        if not self._has_left:
-            self._has_left = True
+        if not self.has_left:
+            self.has_left = True
             self._execute(self._client.membership.leave())
 
     def _execute(self, instructions: Iterable[LinkInstruction | WeightsInstruction]) -> None:

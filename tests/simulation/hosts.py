@@ -6,7 +6,6 @@ accounted for. A recycled one carries the owner `RECYCLED`.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import deque
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsr_apex.config import Config, SystemConfig
 from dpsr_apex.protocol.client_instructions import (
@@ -36,13 +36,17 @@ from dpsr_apex.protocol.client_instructions import (
     Work,
 )
 from dpsr_apex.protocol.clients import ActorClient, LearnerClient
-from dpsr_apex.protocol.inbox import Arrival, Inbox
+from dpsr_apex.protocol.inbox import Inbox, Stream
 from dpsr_apex.protocol.membership import Membership
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.protocol.state_requests import StateRequests
+from dpsr_apex.record.journal.commit import Commit
+from dpsr_apex.record.journal.journal import Journal, make_durable
+from dpsr_apex.record.journal.reader import DamagedJournal, remove_tail
+from dpsr_apex.record.journal.recover import Base, journal_facts, recover
 from dpsr_apex.replay.records import Chains, Floats, Integers, Round
 from dpsr_apex.replay.replay import Replay
-from dpsr_apex.replay.transitions import Transitions, concatenate, from_lists
+from dpsr_apex.replay.transitions import Transitions, concatenate, from_lists, unpacked
 from dpsr_apex.state import State
 from dpsr_apex.wire.messages import (
     Batch,
@@ -54,10 +58,12 @@ from dpsr_apex.wire.messages import (
     Recycle,
     Recycled,
     SaveRequest,
+    Unusable,
     Weights,
     WeightsRequest,
 )
 from dpsr_apex.wire.statistics import Traffic
+from tests.simulation.storage import JOURNAL, Storage
 
 RUN_ID, EMULATOR = "run-1", "0.12.1"
 RECYCLED = 1_000_000  # owner of recycled transitions
@@ -120,7 +126,7 @@ def execute_link(instruction: LinkInstruction, client: Client, port: Port, now: 
 
 def join_request(name: str, role: str, incarnation: int) -> Join:
     endpoint = f"{name} {incarnation}" if role == "learner" else ""
-    return Join(RUN_ID, role, name, incarnation, EMULATOR, "digest", 0, endpoint, b"")
+    return Join(RUN_ID, role, name, incarnation, EMULATOR, "digest", 0, 0, endpoint)
 
 
 def make_transitions(owner: int, first: int, count: int) -> Transitions:
@@ -146,32 +152,44 @@ def td_errors_of(transitions: Transitions) -> Floats:
     return np.array([crc32(b"%s %d" % (stack[0], action)) % 1000 / 100 for stack, action in contents])
 
 
-def recycle(request: Recycle, most_steps: int = 1) -> Recycled:
-    """The answer of an actor that could re-enter every state: each time, a candidate has the same chain."""
-    starts = request.starts
+def recycle(request: Recycle, most_steps: int = 1, bad_period: int = 0) -> Recycled:
+    """The answer of an actor, in which a candidate has the same chain each time.
+
+    It could re-enter all states but those of candidates whose identity is a multiple of `bad_period`; 0: all.
+    """
+    failing = _are_bad(request.identities, bad_period)
+    starts, identities = request.starts.pick(np.flatnonzero(~failing)), request.identities[~failing]
     first = replace(make_transitions(RECYCLED, 0, len(starts)), s_tm1=starts.s_tm1, snapshots=starts.snapshots)
-    lengths = 1 + request.identities % most_steps
+    lengths = 1 + identities % most_steps
     parts = []
-    for row, (identity, length) in enumerate(zip(request.identities.tolist(), lengths.tolist(), strict=True)):
+    for row, (identity, length) in enumerate(zip(identities.tolist(), lengths.tolist(), strict=True)):
         later = make_transitions(RECYCLED, 1, length - 1)
         names = [f"chain {request.era} {request.round_number} {identity} {i}".encode() for i in range(1, length)]
         parts += [first.rows(row, row + 1), replace(later, s_tm1=[(name,) for name in names])]
-    made, empty = concatenate([first.rows(0, 0), *parts]), np.zeros(0, dtype=np.int64)
+    made, failed = concatenate([first.rows(0, 0), *parts]), request.identities[failing]
     rewards = lengths.astype(np.float64)
     return Recycled(
-        *(request.era, request.round_number, request.identities, lengths, rewards, made, td_errors_of(made), empty)
+        *(request.era, request.round_number, identities, lengths, rewards, made),
+        *(td_errors_of(made), failed, ["it cannot be re-entered"] * failed.size),
     )
 
 
-class ActorHost:
-    """An actor's process; `owner` is unique to it."""
+def _are_bad(identities: Integers, period: int) -> NDArray[np.bool_]:
+    return identities % period == 0 if period else np.zeros(identities.size, dtype=np.bool_)
 
-    def __init__(self, name: str, incarnation: int, owner: int, config: Config, port: Port, now: float) -> None:
+
+class ActorHost:
+    """An actor's process; `owner` is unique to it. For `bad_period` see `recycle`."""
+
+    def __init__(
+        self, name: str, incarnation: int, owner: int, config: Config, port: Port, now: float, bad_period: int = 0
+    ) -> None:
         self.name = name
         self.key = (name, incarnation)
         self.owner = owner
         self.client = ActorClient(join_request(name, "actor", incarnation), config.system, now)
         self._recycle_steps = config.replay.recycle_steps
+        self._bad_period = bad_period
         self.chunks: list[list[int]] = []  # the serials in each chunk, by its sequence
         self.clock = 0
         self.position: tuple[int, int] | None = None
@@ -196,7 +214,7 @@ class ActorHost:
     def recycle(self, now: float) -> None:
         """Answer the next request to recycle, if there is any."""
         if (request := self.client.next_to_recycle()) is not None:
-            self.execute(self.client.recycled(recycle(request, self._recycle_steps)), now)
+            self.execute(self.client.recycled(recycle(request, self._recycle_steps, self._bad_period)), now)
 
     def receive(self, message: Message, now: float) -> None:
         self.execute(self.client.handle(message, now), now)
@@ -238,14 +256,20 @@ class ActorHost:
 
 
 class LearnerHost:
-    """A learner's process, both threads of it; an update costs no time of its own."""
+    """A learner's process, both threads of it; an update costs no time of its own.
 
-    def __init__(self, name: str, incarnation: int, system: SystemConfig, port: Port, now: float) -> None:
+    It cannot train on transitions whose identity is a multiple of `bad_period`; 0: on all.
+    """
+
+    def __init__(
+        self, name: str, incarnation: int, system: SystemConfig, port: Port, now: float, bad_period: int = 0
+    ) -> None:
         self.name = name
         self.key = (name, incarnation)
         self.client = LearnerClient(join_request(name, "learner", incarnation), system, now)
         self.updates: int | None = None  # None before it has a state to start from
         self.batches = 0  # that came
+        self._bad_period = bad_period
         self._work: deque[Batch | SaveRequest | LearnerState] = deque()
         self._is_asked_to_publish = False
         self._port = port
@@ -259,10 +283,7 @@ class LearnerHost:
         """Do the next item of work, if there is any, and publish weights if they are wanted."""
         match self._work.popleft() if self._work else None:
             case Batch() as batch:
-                assert self.updates is not None, "a batch came before the state to start from"
-                self.updates += 1
-                priorities = Priorities(batch.era, batch.identities, td_errors_of(batch.transitions))
-                self.client.updated(priorities, self.updates)
+                self._update(batch)
             case LearnerState() as state:
                 assert self.updates is None, "a state came twice"
                 self.updates = json.loads(state.facts)["updates"] if state.facts else 0
@@ -271,6 +292,15 @@ class LearnerHost:
                 self.client.send(LearnerState(json.dumps({"updates": self.updates}), b"arrays"))
         if self._is_asked_to_publish:
             self._publish(now)
+
+    def _update(self, batch: Batch) -> None:
+        assert self.updates is not None, "a batch came before the state to start from"
+        self.updates += 1
+        bad = _are_bad(batch.identities, self._bad_period)
+        if bad.any():
+            self.client.send(Unusable(batch.era, batch.identities[bad], "it cannot be trained on"))
+        priorities = Priorities(batch.era, batch.identities[~bad], td_errors_of(unpacked(batch.transitions))[~bad])
+        self.client.updated(priorities, self.updates)
 
     def receive(self, message: Message, now: float) -> None:
         self.batches += isinstance(message, Batch)
@@ -349,10 +379,29 @@ class WatchedInbox(Inbox):
         super().__init__(in_flight, traffic)
         self.settled: list[Row] = []
 
-    def pop(self) -> Arrival:
-        arrival = super().pop()
-        self.settled += rows_of(arrival.chunk.transitions)
-        return arrival
+    def _settle(self, stream: Stream, chunk: Chunk) -> None:
+        super()._settle(stream, chunk)
+        self.settled += rows_of(chunk.transitions)
+
+
+class WatchedService(ReplayService):
+    """A service whose replay and inbox remember what they have seen, also if its settings are changed."""
+
+    def __init__(self, config: Config, era: int) -> None:
+        super().__init__(config, WatchedReplay(config, 0), RUN_ID, EMULATOR, era)
+        self.flow.inbox = WatchedInbox(config.system.in_flight, self.traffic)
+
+    def take_over(self, former: ReplayService) -> None:
+        super().take_over(former)
+        (replay, inbox), (former_replay, former_inbox) = watched(self), watched(former)
+        replay.inserted, inbox.settled = former_replay.inserted, former_inbox.settled
+
+
+def watched(service: ReplayService) -> tuple[WatchedReplay, WatchedInbox]:
+    replay, inbox = service.replay, service.flow.inbox
+    assert isinstance(replay, WatchedReplay)
+    assert isinstance(inbox, WatchedInbox)
+    return replay, inbox
 
 
 class Saved(NamedTuple):
@@ -363,21 +412,49 @@ class Saved(NamedTuple):
     learner: LearnerState
     inserted: list[Row]
     settled: list[Row]
+    next: int = 0  # number of the first record of the journal after it
 
 
 class ReplayHost:
-    """The replay's process, new or from a checkpoint."""
+    """The replay's process, new or from a checkpoint and the journal after it."""
 
-    def __init__(self, config: Config, era: int, saved: Saved | None) -> None:
-        self.replay = WatchedReplay(config, era)
-        self.service = ReplayService(config, self.replay, RUN_ID, EMULATOR, era)
-        self.service.flow.inbox = self._inbox = WatchedInbox(config.system.in_flight, self.service.traffic)
+    def __init__(self, config: Config, era: int, saved: Saved | None, storage: Storage | None = None) -> None:
+        self._era = era
+        self.commit: Commit | None = None
+        if storage is None or not storage.has_journal:
+            self.service = self._make(config)
+            self._load(saved, self.service)
+        else:
+            self.service = self._recover(config, saved, storage)
+        self.replay, self._inbox = watched(self.service)
         self.states = StateRequests(self.service)
+
+    def _make(self, config: Config) -> ReplayService:
+        return WatchedService(config, self._era)
+
+    def _load(self, saved: Saved | None, service: ReplayService) -> None:
         if saved is not None:
-            self.service.load(saved.state)
-            self.service.learner_state = saved.learner
-            self.replay.inserted = list(saved.inserted)
-            self._inbox.settled = list(saved.settled)
+            service.load(saved.state)
+            service.learner_state = saved.learner
+            replay, inbox = watched(service)
+            replay.inserted, inbox.settled = list(saved.inserted), list(saved.settled)
+
+    def _recover(self, config: Config, saved: Saved | None, storage: Storage) -> ReplayService:
+        """Load the checkpoint, apply the journal, and continue it, as `dpsr_apex.processes.journaling` does."""
+        base = Base(lambda service: self._load(saved, service), saved.t if saved else 0, saved.next if saved else 0)
+        try:
+            recovered = recover(storage.disk, JOURNAL, config, self._make, base)
+        except DamagedJournal as damage:
+            storage.give_up(damage)
+            recovered = recover(storage.disk, JOURNAL, config, self._make, base)
+        if recovered.tail:
+            remove_tail(storage.disk, recovered.tail)
+        if storage.awaits_sync:
+            make_durable(storage.disk, JOURNAL)
+        facts = journal_facts(config)
+        journal = Journal(storage.disk, JOURNAL, self._era, recovered.next, facts, storage.awaits_sync)
+        self.commit = Commit(recovered.service, journal)
+        return recovered.service
 
     @property
     def settled(self) -> list[Row]:
@@ -385,8 +462,10 @@ class ReplayHost:
         return self._inbox.settled
 
     def save(self) -> Saved:
-        """What a forked copy of the process would write. Only open rounds make a copy necessary: saving ends them."""
-        fork = copy.deepcopy(self.service) if self.replay.rounds else self.service
-        facts, arrays = fork.save()
+        """What a forked copy of the process would write, or the process itself at its end."""
+        facts, arrays = self.service.save()
         state = State(json.loads(json.dumps(facts)), arrays)
-        return Saved(fork.t, state, fork.learner_state, list(self.replay.inserted), list(self.settled))
+        rows = list(self.replay.inserted), list(self.settled)
+        return Saved(
+            self.service.t, state, self.service.learner_state, *rows, self.commit.begin_segment() if self.commit else 0
+        )

@@ -69,11 +69,14 @@ class Server:
 
 
 class Socket:
-    """A client's socket; its address stays the same over all its connections."""
+    """A client's socket, with the key of its role; its address stays the same over all its connections."""
 
-    def __init__(self, network: Network, endpoint: str, address: bytes, receive: Callable[[Message], None]) -> None:
+    def __init__(
+        self, network: Network, endpoint: str, address: bytes, role: str, receive: Callable[[Message], None]
+    ) -> None:
         self.endpoint = endpoint
         self.address = address
+        self.role = role
         self.receive = receive
         self.in_flight = 0  # messages in both directions
         self.connection = 0  # number of the present one
@@ -133,9 +136,9 @@ class Network:
         self.servers[endpoint] = server = Server(self, endpoint, receive)
         return server
 
-    def connect(self, endpoint: str, owner: str, receive: Callable[[Message], None]) -> Socket:
-        address = f"{owner}#{next(self._addresses)}".encode()
-        self.sockets[address] = socket = Socket(self, endpoint, address, receive)
+    def connect(self, endpoint: str, name: str, role: str, receive: Callable[[Message], None]) -> Socket:
+        address = f"{name}#{next(self._addresses)}".encode()
+        self.sockets[address] = socket = Socket(self, endpoint, address, role, receive)
         return socket
 
     def carry(self, socket: Socket, message: Message, is_up: bool) -> None:

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 from dpsr_apex import timeouts
 from dpsr_apex.config import Config, LearnerConfig, ReplayConfig, RunConfig, SystemConfig
+from dpsr_apex.protocol.learner_states import updates_in
 from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
 from dpsr_apex.protocol.restarts import REFUSED
+from dpsr_apex.record.journal.learner import write_learner
 from dpsr_apex.record.progress import passed
-from dpsr_apex.wire.messages import Batch, Join, Message, Weights, WeightsRequest, Welcome
+from dpsr_apex.wire.messages import ACTOR, LEARNER, Batch, Join, LearnerState, Message, Weights, WeightsRequest, Welcome
+from tests.simulation.disk import Killed
 from tests.simulation.hosts import ActorHost, Ended, LearnerHost, ReplayHost, Saved
 from tests.simulation.network import SLOWEST, Server, Socket
+from tests.simulation.storage import JOURNAL
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 CONFIG = Config(
     replay=ReplayConfig(capacity=40, replace_candidates=4, recycle_candidates=4, recycle_period=12),
     learner=LearnerConfig(batch_size=4, learning_starts=20, steps_per_update=2),
-    run=RunConfig(total_steps=180, checkpoint_period=30),
+    run=RunConfig(total_steps=180, checkpoint_period=30, learner_state_period=5),
     system=SystemConfig(
         actors=2,
         chunk=4,
@@ -39,8 +43,11 @@ CONFIG = Config(
 DEEP = replace(  # as above, with recycling that continues for a few steps from states that were rarely visited
     CONFIG, replay=replace(CONFIG.replay, recycle_steps=3, recycle_share=0.25, recycle_choice="novel")
 )
+UNUSABLE, FAILING = 61, 23  # every such identity is one of a transition that cannot be trained on, or re-entered
 POLL = 0.25  # seconds between two turns of a process
 REQUESTED = 1.0  # seconds after which a learner that has joined must have requested batches
+SLOWEST_SYNC = 0.03  # seconds
+LATEST_WRITE = 1.0  # seconds after which a state of the learner that has arrived is written
 TERMINATED = 128 + 15  # exit code of a process that was asked to stop
 RESENT = CONFIG.system.lease / 2 + 1.0  # seconds after which what was lost must have been sent again
 
@@ -56,6 +63,7 @@ class Process:
         self.exit_code = 0  # once it has nothing left to do
         self.paused_until = 0.0
         self.seconds_paused = 0.0  # in all
+        self.unreachable_until = 0.0  # because its links are cut
         self._waiting: list[Callable[[], None]] = []  # what came while it was suspended
 
     @property
@@ -87,6 +95,8 @@ class Process:
             work()
         except Ended as end:
             self.world.end(self.name, REFUSED, str(end))
+        except Killed:
+            self.world.end(self.name, -9, "killed in a disk operation", is_whole=False)
 
     def pause(self, seconds: float) -> None:
         """Suspend it for this time."""
@@ -122,17 +132,19 @@ class ClientProcess(Process):
     """A process with a socket to the replay, and the port of its host."""
 
     key: tuple[str, int]  # name and incarnation
+    role: str  # of its key
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
         self.joined_at = 0.0
+        self.has_left = False
         self._known_head = world.head
         self._replay = self._connect()
         self._learner: Socket | None = None
 
     def _connect(self) -> Socket:
         return self.world.network.connect(
-            self._known_head[0], self.name, lambda message: self.attend(lambda: self.receive(message))
+            self._known_head[0], self.name, self.role, lambda message: self.attend(lambda: self.receive(message))
         )
 
     def receive(self, message: Message) -> None:
@@ -144,7 +156,9 @@ class ClientProcess(Process):
         """The replay of which this process has been a member for so long without any fault; None otherwise."""
         if self.replay_process is None or max(self.world.disturbed_until, self.joined_at) > self.now - seconds:
             return None
-        service = self.replay_process.host.service
+        service, commit = self.replay_process.host.service, self.replay_process.host.commit
+        if commit and commit.is_waiting:
+            return None
         return service if service.sessions.of(key) and not service.ending and not self._replay.in_flight else None
 
     @property
@@ -188,7 +202,7 @@ class ClientProcess(Process):
             self._learner = None
         if endpoint:
             self._learner = self.world.network.connect(
-                endpoint, self.name, lambda message: self.attend(lambda: self.receive_weights(message))
+                endpoint, self.name, self.role, lambda message: self.attend(lambda: self.receive_weights(message))
             )
 
     def request_weights(self, request: WeightsRequest, /) -> bool:
@@ -201,10 +215,12 @@ class ClientProcess(Process):
 class ActorProcess(ClientProcess):
     """An actor with its environment."""
 
+    role = ACTOR
+
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name)
         self.key = (name, incarnation)
-        self.host = ActorHost(name, incarnation, incarnation, world.config, self, world.events.now)
+        self.host = ActorHost(name, incarnation, incarnation, world.config, self, self.now, FAILING)
         world.accounts.actors.append(self.host)
         self._oldest, self._progress_at = 0, world.events.now
 
@@ -242,10 +258,12 @@ class ActorProcess(ClientProcess):
 class LearnerProcess(ClientProcess):
     """A learner with its agent."""
 
+    role = LEARNER
+
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name)
         self.key = (name, incarnation)
-        self.host = LearnerHost(name, incarnation, CONFIG.system, self, world.events.now)
+        self.host = LearnerHost(name, incarnation, CONFIG.system, self, self.now, UNUSABLE)
         self._server = world.network.listen(f"{name} {incarnation}", self._receive_request)
 
     def turn(self) -> None:
@@ -289,15 +307,19 @@ class ReplayProcess(Process):
 
     def __init__(self, world: World, era: int) -> None:
         super().__init__(world, "replay")
-        self.host = ReplayHost(world.config, era, world.saved)
+        self.host = ReplayHost(world.config, era, world.saved, world.storage)
+        world.promise.recovered(self.host)
         endpoint = f"replay {world.rng.randrange(2)}"
         self.server: Server = world.network.listen(endpoint, self._receive)
         world.head = (endpoint, era)
-        self._t = world.saved.t if world.saved else 0
-        assert self.host.service.t == self._t, "another clock than that of the checkpoint"
-        self._trained_by: int | None = None
-        self._saved_at = self._t
-        self._is_saving = False
+        self._t = self.host.service.t
+        assert self._t >= (world.saved.t if world.saved else 0), "an earlier clock than that of the checkpoint"
+        saved = max(updates_in(world.saved.learner) if world.saved else 0, world.updates_written)
+        assert self.host.service.updates_kept >= saved, "an earlier state of the learner than was saved"
+        self._trained_by = self.host.service.trained_by
+        self._saved_at = world.saved.t if world.saved else 0
+        self._is_saving = self._is_syncing = False
+        self._committed_at = self.now  # when the commit was ticked
         self._state_by: float | None = None  # when the learner's last state is given up, after a stop
         self._has_requested_state = False
         self._end_by: float | None = None  # when it does not wait for its members any more
@@ -307,8 +329,10 @@ class ReplayProcess(Process):
     def turn(self) -> None:
         if self._last is not None:
             self._saved(self._last)
-            self.world.end("replay", 0, self._why)
+            if self.has_saved:
+                self.world.end("replay", 0, self._why)
             return
+        self._tick_commit()
         self._send(self.host.service.tick(self.now))
         if self._end_by is not None:
             if (self.host.service.everybody_left or self.now > self._end_by) and not self._is_saving:
@@ -337,33 +361,84 @@ class ReplayProcess(Process):
         self.server.close()
 
     def _receive(self, sender: bytes, message: Message) -> None:
-        self.attend(lambda: self._handle(sender, message))
+        role = self.world.network.sockets[sender].role
+        self.attend(lambda: self._handle(sender, message, role))
 
-    def _handle(self, sender: bytes, message: Message) -> None:
+    def _handle(self, sender: bytes, message: Message, role: str) -> None:
         service = self.host.service
         if self._last is not None:
             return
         before = service.rate.batches
-        outgoing = service.handle(sender, message, self.now)
+        outgoing = service.handle(sender, message, self.now, role)
         self._check_updates(message, outgoing, before)
+        if isinstance(message, LearnerState) and self.host.commit:
+            self.world.events.after(self.world.rng.uniform(0.01, LATEST_WRITE), lambda: self._do(self._write_learner))
         if service.config is not self.world.config:
             self.world.set_config(service.config)
         self._send(outgoing)
 
     def _send(self, outgoing: list[Outgoing]) -> None:
-        for address, message in outgoing:
-            self.server.send(address, message)
+        self._transmit(self.host.commit.commit(outgoing) if self.host.commit else outgoing)
+        self._sync_later()
         assert self.host.service.t >= self._t, "the clock went back"
         self._t = self.host.service.t
+
+    def _transmit(self, outgoing: list[Outgoing]) -> None:
+        for address, message in outgoing:
+            self.world.promise.sent(message)
+            self.server.send(address, message)
+
+    # The journal, as in the real process.
+
+    def _tick_commit(self) -> None:
+        if self.host.commit and self.now - self._committed_at >= 1.0:
+            self._committed_at = self.now
+            self._transmit(self.host.commit.tick())
+
+    def _sync_later(self) -> None:
+        """Let another thread sync the journal, which takes a while."""
+        commit = self.host.commit
+        if commit and commit.journal.promised < commit.journal.next and not self._is_syncing:
+            self._is_syncing = True
+            self.world.events.after(self.world.rng.uniform(0.001, SLOWEST_SYNC), lambda: self.attend(self._sync))
+
+    def _close_journal(self) -> None:
+        self._send([])
+        if self.host.commit:
+            self._transmit(self.host.commit.close())
+
+    def _write_learner(self) -> None:
+        if self._last is not None:
+            return  # the last checkpoint has it
+        try:
+            write_learner(self.world.disk, JOURNAL, self.host.service.learner_state)
+        except OSError as error:
+            self.world.note(f"the learner's state cannot be written: {error}")
+        else:
+            self.world.updates_written = self.host.service.updates_kept
+
+    def _sync(self) -> None:
+        assert self.host.commit is not None
+        self._is_syncing = False
+        if self._last is not None:
+            return
+        try:
+            self.host.commit.journal.sync()
+        except OSError as error:
+            self.world.end("replay", 1, f"the journal cannot be synced: {error}", is_whole=False)
+            return
+        self._transmit(self.host.commit.released())
+        self._sync_later()
 
     # The end and checkpoints, as in the real process.
 
     def _continue(self) -> None:
-        is_over, outgoing = self.host.states.for_end()
+        is_over, outgoing, _ = self.host.states.for_end()
         self._send(outgoing)
         if is_over:
             self._say_goodbye()
         else:
+            self._send(self.host.states.for_crash())
             self._save_when_due()
 
     def _await_state(self, deadline: float) -> None:
@@ -390,36 +465,49 @@ class ReplayProcess(Process):
         """Write the last checkpoint, and handle nothing else meanwhile."""
         if self.host.service.finished:
             self._check_end()
-        if not self.host.service.learner_state.arrays:
-            self.world.end("replay", 0, "the learner never sent its state")
+        if not self.host.service.t:
+            self.world.end("replay", 0, "there is nothing to save")
             return
-        if not self.world.may_write_last():
+        if not self.world.trouble.may_write_last():
             self.world.end("replay", 1, "the last checkpoint cannot be written")
+            return
+        try:
+            self._close_journal()
+        except OSError as error:
+            self.world.end("replay", 1, f"the journal cannot be closed: {error}", is_whole=False)
             return
         self._last = self.host.save()
         self.paused_until = max(self.paused_until, self.now + self.world.rng.uniform(0.1, 1.0))
 
     def _save_when_due(self) -> None:
         t = self.host.service.t
-        is_due = passed(CONFIG.run.checkpoint_period, self._saved_at, t) and t < CONFIG.run.total_steps
-        if self._is_saving or not is_due:
+        run = self.world.config.run
+        is_due = passed(run.checkpoint_period, self._saved_at, t) and t < run.total_steps
+        if self._is_saving or not is_due or (self.host.commit and not self.host.commit.may_save):
             return
-        has_come, outgoing = self.host.states.for_checkpoint()
+        may_save, outgoing, _ = self.host.states.for_checkpoint(self.now)
         self._send(outgoing)
-        if has_come:
+        if may_save:
             self._is_saving = True
             self._saved_at = t
             saved = self.host.save()
-            self.world.events.after(self.world.rng.uniform(0.1, 1.0), lambda: self._saved(saved))
+            self.world.events.after(self.world.rng.uniform(0.1, 1.0), lambda: self._do(lambda: self._saved(saved)))
             self._check()
 
     def _saved(self, saved: Saved) -> None:
-        """The checkpoint is complete; a copy whose process has crashed meanwhile does not finish it."""
-        if self.is_alive:
-            self.world.saved = saved
-            self._is_saving = False
-            self.world.note(f"checkpoint at t = {saved.t}")
-            self.world.count("checkpoint")
+        """Complete a checkpoint, and remove what it covers of the journal; called only while the process lives."""
+        self._is_saving = False
+        try:
+            self.world.storage.write(saved)
+        except OSError as error:
+            self.world.note(f"no checkpoint at t = {saved.t}: {error}")
+            return
+        self.world.saved = saved
+        self.world.note(f"checkpoint at t = {saved.t}")
+        self.world.count("checkpoint")
+        if self.host.commit:
+            covered = min(checkpoint.next for checkpoint in self.world.storage.checkpoints())
+            self.host.commit.journal.remove_before(covered)
 
     # What is checked.
 
@@ -430,7 +518,7 @@ class ReplayProcess(Process):
         """Every batch counts as an update, and what a new learner has not made is owed again."""
         service = self.host.service
         batches = sum(isinstance(out.message, Batch) for out in outgoing)
-        has_joined = isinstance(message, Join) and isinstance(outgoing[0].message, Welcome)
+        has_joined = isinstance(message, Join) and outgoing != [] and isinstance(outgoing[0].message, Welcome)
         if isinstance(message, Join) and has_joined and message.role == "learner":
             if message.incarnation != self._trained_by:
                 before = json.loads(service.learner_state.facts)["updates"] if service.learner_state.facts else 0
@@ -441,8 +529,7 @@ class ReplayProcess(Process):
     def _check_end(self) -> None:
         service = self.host.service
         self._check()
-        assert service.t == CONFIG.run.total_steps
+        assert service.t == self.world.config.run.total_steps
         assert service.rate.batches >= service.rate.batches_due(service.t), "updates are owed"
         assert not self.host.replay.rounds
-        assert len(service.flow.inbox) == 0
-        assert not self.host.replay.rounds
+        assert len(service.flow.inbox) == 0 or service.held

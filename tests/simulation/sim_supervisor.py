@@ -19,7 +19,7 @@ from dpsr_apex.protocol.instructions import (
 )
 from dpsr_apex.protocol.restarts import Exit
 from dpsr_apex.protocol.supervision import Phase, Supervision, head_status
-from dpsr_apex.wire.messages import Gone, Message, Stats, StatsRequest
+from dpsr_apex.wire.messages import OWNER, Gone, Message, Stats, StatsRequest
 from tests.simulation.network import Socket
 
 if TYPE_CHECKING:
@@ -62,12 +62,14 @@ class SimSupervisor:
     def __init__(self, world: World, start_seconds: float | None) -> None:
         """Processes take `start_seconds` to start; None: a short random time."""
         self.cluster = Cluster()
-        self.supervision = Supervision(world.planned_actors, PurePath("logs"), world.events.now)
+        lease = world.config.system.lease
+        self.supervision = Supervision(world.planned_actors, PurePath("logs"), lease, world.events.now)
         self.stopping_since: float | None = None
         self.finishing_since: float | None = None
         self.started: set[str] = set()  # names of processes whose exit was not reported yet
         self.exits: list[tuple[str, Exit]] = []  # that were not reported yet
         self.is_interrupted = False
+        self.is_dead = False  # it was killed, and another one will continue the run
         self.socket: Socket | None = None  # to the head
         self._world = world
         self._start_seconds = start_seconds
@@ -88,6 +90,8 @@ class SimSupervisor:
 
     def turn(self) -> None:
         """Take one turn of the supervisor's loop, and schedule the next."""
+        if self.is_dead:
+            return
         world = self._world
         self._report_exits()
         if self.is_interrupted:
@@ -108,6 +112,13 @@ class SimSupervisor:
         if self.phase is not Phase.OVER:
             pauses = {Phase.STARTING: timeouts.START_POLL, Phase.STOPPING: timeouts.EXIT_POLL}
             world.events.after(pauses.get(self.phase, timeouts.SUPERVISOR_POLL), self.turn)
+
+    def die(self) -> None:
+        """End at once; what it was about to start does not start."""
+        self.is_dead = True
+        self._starting.clear()
+        if self.socket is not None:
+            self.socket.close()
 
     def ended(self, name: str, exit: Exit) -> None:
         """Take note of the end of a process, which is reported at the next turn."""
@@ -144,8 +155,9 @@ class SimSupervisor:
     def _connect(self) -> None:
         if self.socket is not None:
             self.socket.close()
+            self._world.disturbed()  # what was on its way is lost, a report of a crash for example
         self._known_head = self._world.head
-        self.socket = self._world.network.connect(self._known_head[0], "supervisor", self._receive)
+        self.socket = self._world.network.connect(self._known_head[0], "supervisor", OWNER, self._receive)
 
     def _receive(self, message: Message) -> None:
         if isinstance(message, Stats):
@@ -215,6 +227,8 @@ class SimSupervisor:
             self._world.count("kill")
             self._world.end(name, signal, "killed by its supervisor")
         else:
+            if self.supervision._processes[name].is_frozen:
+                self._world.checks.restarted_as_frozen(process)
             self._world.note(f"{name} is asked to stop")
             process.terminate()
 
