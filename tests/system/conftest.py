@@ -10,8 +10,6 @@ import pytest
 
 from tests.system.sandbox import set_up_sandbox
 
-pytest.register_assert_rewrite("tests.system.runs")
-
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:

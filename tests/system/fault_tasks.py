@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpsr_apex.envs.classic import ClassicControl, StepResult
 
 HELD_SECONDS = 0.05  # of a step
+DEADLY = b"deadly"  # a snapshot
 
 
 class CartPole(ClassicControl):
@@ -50,3 +56,25 @@ class CrashingNetwork(nn.Module):
             raise RuntimeError("the network is broken")
         outputs: Tensor = self.layers(observations)
         return outputs
+
+
+class Crashing(CartPole):
+    """CartPole with a snapshot that ends the process which restores it, as damaged bytes can end an emulator."""
+
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:
+        if snapshot == DEADLY:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        super().restore(snapshot, frames)
+
+
+def crashing_breakout() -> gymnasium.Env[Any, Any]:
+    """Breakout with a snapshot that ends the process which restores it."""
+    from dpsr_apex.envs.atari import Atari  # here, because the emulator takes time to load
+
+    class Breakout(Atari):
+        def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:
+            if snapshot == DEADLY:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            super().restore(snapshot, frames)
+
+    return Breakout("Breakout")

@@ -12,23 +12,25 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.processes.control import address_of
-from dpsr_apex.processes.discovery import Address
+from dpsr_apex.processes.discovery import Address, FileRegistry, find_head
 from dpsr_apex.processes.link import ask_terms, request_to_join
 from dpsr_apex.processes.statistics import ask_stats
 from dpsr_apex.processes.weights import pack_weights
-from dpsr_apex.record.run_directory import RunDirectory, write_config
+from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, write_config
+from dpsr_apex.wire.addresses import port_of
 from dpsr_apex.wire.codec import Frame, decode, encode
 from dpsr_apex.wire.messages import (
+    OWNER,
     Gone,
     Goodbye,
+    Hello,
     LearnerState,
     Leave,
     Message,
@@ -38,6 +40,7 @@ from dpsr_apex.wire.messages import (
     SetRate,
     Stats,
     StatsRequest,
+    Terms,
     Welcome,
 )
 from dpsr_apex.wire.sockets import ClientSocket, wait
@@ -46,7 +49,7 @@ from tests.system.runs import COMMAND, PATIENCE, eventually
 SETTINGS = (
     *("replay.capacity=200", "replay.replace_candidates=16", "replay.recycle_candidates=4", "replay.recycle_period=50"),
     *("learner.learning_starts=50", "learner.batch_size=16", "learner.steps_per_update=0", "learner.device=cpu"),
-    *("learner.hidden=[32]", "learner.head=32", "evaluation.episodes=2", "evaluation.max_steps=100"),
+    *("actor.n_steps=3", "learner.hidden=[32]", "learner.head=32", "evaluation.episodes=2", "evaluation.max_steps=100"),
     *("run.total_steps=1000000", "run.log_period=100", "run.checkpoint_period=0"),
     *("system.lease=600", "system.recycle_deadline=600"),  # no timeout on a slow machine
 )
@@ -147,10 +150,18 @@ class Head(Started):
 
         eventually(listens)
 
+    def address(self, role: str) -> Address:
+        """Its address on this machine, with the keys of this role."""
+        return address_of(self.run, role)
+
     @property
-    def address(self) -> Address:
-        """Its address on this machine, with its key if it needs one."""
-        return address_of(self.run)
+    def host_and_port(self) -> str:
+        """Its address as it is given to `--connect`."""
+        return self.address(OWNER).endpoint.removeprefix("tcp://")
+
+    def connect(self, role: str) -> tuple[str | Path, ...]:
+        """The options with which a process of this role connects to it."""
+        return "--connect", self.host_and_port, "--key", self.run.key_of(role)
 
     @property
     def resident_bytes(self) -> int:
@@ -159,16 +170,29 @@ class Head(Started):
 
     def stats(self) -> Stats:
         """The statistics."""
-        return ask_stats(self.address, StatsRequest(), PATIENCE)
+        return stats_of(self.run, PATIENCE)
 
     def traffic(self) -> dict[str, int]:
         """The counters of traffic, by name."""
         return self.stats().traffic.counts()
 
 
-def stats_of(run: RunDirectory) -> Stats:
+def address_of(run: RunDirectory, role: str) -> Address:
+    """Return the address of the head of a run, with the keys of this role; raise RunDirectoryError if it has none."""
+    found = find_head(FileRegistry(run.connection), run.key_of(role), role)
+    if found is None:
+        raise RunDirectoryError(f"{run.path} has no head")
+    return found.address
+
+
+def stats_of(run: RunDirectory, seconds: float = 2.0) -> Stats:
     """Return the statistics of a run, from its head."""
-    return ask_stats(address_of(run), StatsRequest(), 2.0)
+    return ask_stats(address_of(run, OWNER), StatsRequest(), seconds)
+
+
+def set_rate(run: RunDirectory, steps_per_update: int) -> None:
+    """Set the number of transitions per update of a run."""
+    ask_stats(address_of(run, OWNER), SetRate(steps_per_update), PATIENCE)
 
 
 def await_members(stats: Callable[[], Stats], *actors: str, joins: int) -> Stats:
@@ -185,7 +209,14 @@ def await_members(stats: Callable[[], Stats], *actors: str, joins: int) -> Stats
 @contextmanager
 def serving(path: Path, *settings: str, bind: str = "127.0.0.1:0", before: Sequence[str] = ()) -> Iterator[Head]:
     """Start the head of a new run, and kill it in the end; `before` is a prefix of the command."""
-    head = Head(new_run(path, *settings), bind, before)
+    with serving_run(new_run(path, *settings), bind, before) as head:
+        yield head
+
+
+@contextmanager
+def serving_run(run: RunDirectory, bind: str = "127.0.0.1:0", before: Sequence[str] = ()) -> Iterator[Head]:
+    """Start the head of this run, and kill it in the end."""
+    head = Head(run, bind, before)
     try:
         head.await_ready()
         yield head
@@ -194,11 +225,13 @@ def serving(path: Path, *settings: str, bind: str = "127.0.0.1:0", before: Seque
 
 
 class Visitor:
-    """A connection that can send anything."""
+    """A connection with the key of a role, over which anything can be sent; `host`: if the head is on another one."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self.client = ClientSocket(address.endpoint, address.keys)
+    def __init__(self, run: RunDirectory, role: str, host: str = "127.0.0.1") -> None:
+        self.run = run
+        address = address_of(run, role)
+        self.address = address._replace(endpoint=f"tcp://{host}:{port_of(address.endpoint)}")
+        self.client = ClientSocket(*self.address)
 
     def send(self, *messages: Message) -> None:
         for message in messages:
@@ -221,38 +254,29 @@ class Visitor:
         deadline = time.monotonic() + PATIENCE
         while True:
             wait([self.client], deadline - time.monotonic())
-            frames = self.client.receive()
-            assert frames is not None, f"no message within {PATIENCE:.0f} s"
-            yield decode(frames)
+            if (frames := self.client.receive()) is not None:
+                yield decode(frames)
+            assert time.monotonic() < deadline, f"no message within {PATIENCE:.0f} s"
 
     def say(self, *messages: Message) -> list[Message]:
         """Send these; return all messages that arrive until they are handled."""
         self.send(*messages)
-        return self.settle()[0]
+        return self.settle()
 
-    def settle(self) -> tuple[list[Message], Stats]:
-        """Return all messages that arrive until everything sent is handled, and the statistics after that."""
-        self.send(StatsRequest())
+    def settle(self) -> list[Message]:
+        """Return all messages that arrive until everything sent is handled."""
+        self.send(Hello())
         replies: list[Message] = []
         for message in self.listen():
-            if isinstance(message, Stats):
-                return replies, message
+            if isinstance(message, Terms):
+                return replies
             replies.append(message)
         raise AssertionError("never reached")
 
     def stats(self) -> Stats:
         """Return the statistics after everything sent is handled."""
-        return self.settle()[1]
-
-    def set_rate(self, steps_per_update: int) -> None:
-        """Set the number of transitions per update of the run."""
-        self.send(SetRate(steps_per_update))
-        self.await_one(Stats)
-
-    def end_all_processes(self) -> None:
-        """Report the death of all members."""
-        names = [actor.name for actor in self.stats().actors]
-        self.say(*map(Gone, [*names, "learner", "evaluator"]))
+        self.settle()
+        return stats_of(self.run, PATIENCE)
 
     def close(self) -> None:
         self.client.close()
@@ -261,9 +285,9 @@ class Visitor:
 class Member(Visitor):
     """A member of the run."""
 
-    def __init__(self, address: Address, role: str, name: str = "", **changes: Any) -> None:
-        super().__init__(address)
-        request = request_to_join(ask_terms(address).run_id, role, name or role, "synthetic")
+    def __init__(self, run: RunDirectory, role: str, name: str = "", **changes: Any) -> None:
+        super().__init__(run, role)
+        request = request_to_join(ask_terms(self.address).run_id, role, name or role, "synthetic")
         self.request = request._replace(**changes)
         try:
             self.send(self.request)
@@ -284,8 +308,8 @@ class SyntheticLearner(Member):
 
     STATE = LearnerState('{"updates": 0}', pack_weights({"number": np.ones(1)}))
 
-    def __init__(self, address: Address, **changes: Any) -> None:
-        super().__init__(address, "learner", **changes)
+    def __init__(self, run: RunDirectory, **changes: Any) -> None:
+        super().__init__(run, "learner", **changes)
 
     def give_state_and_leave(self) -> None:
         """Answer a head that is ending."""
@@ -294,6 +318,12 @@ class SyntheticLearner(Member):
         self.await_one(Goodbye)
         self.send(Leave(0))
         self.close()
+
+
+def end_all_members(run: RunDirectory) -> None:
+    """Report the end of all members, as a supervisor does."""
+    with closing(Visitor(run, OWNER)) as owner:
+        owner.say(*map(Gone, [*(actor.name for actor in owner.stats().actors), "learner", "evaluator"]))
 
 
 def candidates(messages: Sequence[Message]) -> list[Recycle]:

@@ -110,14 +110,21 @@ def kill_all_with(mark: str) -> None:
 class Run:
     """One process of a supervisor, and its run directory."""
 
-    def __init__(self, path: Path, arguments: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, arguments: Sequence[str], before: Sequence[str] = (), outputs: Path | None = None
+    ) -> None:
+        """Start `dpsr-apex` with these arguments; `before` is a prefix of the command.
+
+        What it prints is written into the folder `outputs`, by default beside the run directory.
+        """
         self.directory = RunDirectory(path)
         self._hold = path.with_name("hold")
         self._mark = f"{MARK}={secrets.token_hex(8)}"
-        self._out, self._error = (path.with_name(f"{path.name}.{self._mark[-6:]}.{what}") for what in ("out", "err"))
+        name = f"{path.name}.{self._mark[-6:]}"
+        self._out, self._error = ((outputs or path.parent) / f"{name}.{what}" for what in ("out", "err"))
         with self._out.open("wb") as out, self._error.open("wb") as error:
             self.process = subprocess.Popen(
-                [COMMAND, *arguments],
+                [*before, COMMAND, *arguments],
                 cwd=path.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -297,6 +304,21 @@ def sent_by_actors(run: Run) -> int:
     return sum(counted.sent for log in logs for counted in sent_in(log))
 
 
+def assert_nothing_missing(run: Run) -> dict[str, int]:
+    """Assert that all transitions that the actors have sent, by their own count, are stored, refused or lost.
+
+    Every actor must have left by itself. Return the traffic.
+    """
+    traffic: dict[str, int] = last_checkpoint(run.directory).parts["replay"].facts["traffic"]
+    counts = [count for path in run.directory.logs.glob("actor-*.log") for count in sent_in(path.read_text())]
+    assert traffic["sent"] == sum(count.sent for count in counts)
+    unacknowledged = sum(count.unacknowledged for count in counts)
+    # What arrives at the end of a finished run is refused, and an actor may have left before it is told.
+    assert traffic["lost"] <= unacknowledged <= traffic["lost"] + traffic["refused"]
+    assert traffic["sent"] == traffic["inserted"] + traffic["refused"] + traffic["lost"]
+    return traffic
+
+
 def connections(process: Process, port: int) -> set[int]:
     """Return the local ports of a process's TCP connections to this port."""
     sockets = set()
@@ -318,8 +340,8 @@ def assert_counters_add_up(directory: RunDirectory, total_steps: int) -> dict[st
     replay = restored(directory, checkpoint)
     counters, traffic = replay.counters, checkpoint.parts["replay"].facts["traffic"]
     assert checkpoint.t == replay.t == traffic["inserted"] + counters.chain_steps_stored == total_steps
-    assert traffic["received"] == traffic["inserted"] + traffic["refused"]
-    assert replay.size + counters.replaced == replay.t + counters.recycled
+    assert traffic["received"] == traffic["inserted"] + traffic["refused"] == traffic["sent"] - traffic["lost"]
+    assert replay.size + counters.replaced + counters.quarantined == replay.t + counters.recycled
     assert replay.check_valid() == (True, "")
     assert counters.rounds_opened == counters.rounds_closed + counters.rounds_expired
     ended = counters.candidates_applied + counters.candidates_stale + counters.candidates_lost

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from dpsr_apex.files import read_rows
 from dpsr_apex.record.checkpoint import list_checkpoints, load_checkpoint, newest_checkpoint
 from dpsr_apex.record.ending import Ending, read_ending
 from dpsr_apex.record.metrics import fingerprint
+from dpsr_apex.record.provenance import read_provenance
 from dpsr_apex.record.run_directory import RunDirectory
 from tests.system.runs import eventually
 from tests.system.terminals import in_terminal
@@ -49,7 +51,9 @@ def train_small(*arguments: str | Path) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Return the content of every file but the locks, which name the process that held them last."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != "lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +107,7 @@ def test_help_has_an_example_and_needs_no_torch(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),  # the keys and values that the message must name
     [
-        (["cartpol"], ("cartpol:", "cartpole?")),
+        (["cartpol"], ("cartpol ", "cartpole?")),
         (["cartpole", "--set", "replay.capcity=3"], ("replay.capcity", "replay.capacity?")),
         (["cartpole", "--set", "replay.capacity=many"], ("replay.capacity", "'many'")),
         (["cartpole", "--set", "replay.capacity"], ("--set replay.capacity:", "key=value")),
@@ -145,7 +149,16 @@ def test_options_that_do_not_exist_are_refused_with_the_usage(capsys: pytest.Cap
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == 2
-    assert "argument --episodes: x " in capsys.readouterr().err
+    assert "argument --episodes: must be an integer >= 1 (got x)" in capsys.readouterr().err
+
+
+def test_a_command_whose_reader_has_ended_is_silent() -> None:
+    with subprocess.Popen([COMMAND, "list", "envs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()  # before anything is printed
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 def test_a_run_directory_contains_all_records(finished: Path) -> None:
@@ -154,6 +167,9 @@ def test_a_run_directory_contains_all_records(finished: Path) -> None:
     assert any((finished / "tensorboard").iterdir())
     assert [load_checkpoint(path).t for path in list_checkpoints(finished / "checkpoints")] == [200, 240]
     assert [row["t"] for row in read_rows(finished / "metrics.jsonl")] == [60, 120, 180, 240]
+    (part,) = read_provenance(RunDirectory(finished))
+    assert part.command == shlex.join(["dpsr-apex", *train_small("--run-dir", finished)])
+    assert (part.t, part.outcome, part.ended_t) == (0, "finished", 240)
 
 
 def test_a_run_directory_that_exists_is_refused_and_not_changed(finished: Path) -> None:
@@ -175,6 +191,9 @@ def test_the_option_resume_continues_a_run_with_the_same_config_only(
     assert main([*train_small("--run-dir", run, "--resume")]) == 0
     assert saved.stat().st_mtime_ns == written_at, "it continued from there"
     assert fingerprint(run / "metrics.jsonl") == fingerprint(tmp_path / "new" / "metrics.jsonl")
+    first, second = read_provenance(RunDirectory(run))
+    assert (first.t, second.t, second.outcome) == (0, 200, "finished")
+    assert "--resume" in second.command
     before = contents(run)
     assert main([*train_small("--run-dir", run, "--resume", "--seed", "1")]) == 2
     assert "run.seed" in capsys.readouterr().err
@@ -352,7 +371,8 @@ def test_eval_plays_the_chosen_weights_with_a_seed_and_prints_json(
     last = played("--weights", "last")
     assert last["scores"] == newest["scores"] == played("--weights", "best")["scores"]  # of the only evaluation
     assert played("--seed", "7")["scores"] == played("--seed", "7", "--weights", "last")["scores"] != last["scores"]
-    assert Path(played("--weights", str(finished / WEIGHTS[0]))["weights"]) == finished / WEIGHTS[0]
+    file = played("--weights", str(finished / WEIGHTS[0]))
+    assert (Path(file["weights"]), file["t"]) == (finished / WEIGHTS[0], None)
     assert main(["eval", str(finished), "--weights", str(tmp_path / "none.safetensors")]) == 2
     assert "none.safetensors" in capsys.readouterr().err
 
@@ -396,7 +416,7 @@ def test_a_users_own_environment_is_trained_with_recycling(workplace: Path, caps
     ("name", "method", "named"),
     [
         ("Forgetful", "dpsr", "Step(reward="),
-        ("NoSnapshot", "dpsr", "snapshot()"),
+        ("Unrepeatable", "dpsr", "replaying its history led to another state"),
         ("NanReward", "dpsr", "reward is nan"),
         ("NanReward", "per", "reward is nan"),
         ("Colourful", "per", "Box(0, 255, (8, 8, 3), uint8)"),
@@ -416,6 +436,17 @@ def test_an_environment_that_cannot_be_used_is_refused_and_nothing_is_written(
     assert not (workplace / "run").exists()
 
 
+def test_an_environment_without_snapshots_is_recycled_by_its_history(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrapped = ("--set", "env.name=tasks:make_line", "--set", "env.wrappers=['gymnasium.wrappers:FlattenObservation']")
+    assert main(train_small(*wrapped, "--method", "dpsr", "--run-dir", "run")) == 0
+    assert "Restores replay the history: " in capsys.readouterr().out
+    last = read_rows(workplace / "run" / "metrics.jsonl")[-1]
+    assert last["rounds_closed"] > 0
+    assert last["recycled"] > 0
+
+
 def test_an_environment_without_snapshots_works_without_recycling(workplace: Path) -> None:
     assert main(train_small("--set", "env.name=tasks:NoSnapshot", "--method", "per", "--run-dir", "run")) == 0
     assert main(["resume", "run", "--steps", "300"]) == 0
@@ -425,17 +456,27 @@ def test_an_environment_without_snapshots_works_without_recycling(workplace: Pat
 def test_a_reward_that_becomes_nan_ends_the_run_with_a_reason_and_complete_records(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(train_small("--set", "env.name=tasks:LateNan", "--run-dir", "run")) == 2
+    assert main(train_small("--set", "env.name=tasks:LateNan", "--steps", "500", "--run-dir", "run")) == 2
     assert "Traceback" not in capsys.readouterr().err
     ending = read_ending(RunDirectory(workplace / "run"))
     assert ending is not None
-    assert ending[:4] == ("failed", 2, 200, "solo")
+    assert ending[:4] == ("failed", 2, 300, "solo")
     assert "tasks:LateNan" in ending.cause
     assert "nan" in ending.cause
     found = newest_checkpoint(workplace / "run" / "checkpoints")
     assert found is not None
-    assert found.t == 200
-    assert [row["t"] for row in read_rows(workplace / "run" / "metrics.jsonl")] == [60, 120, 180]
+    assert found.t == 300
+    assert [row["t"] for row in read_rows(workplace / "run" / "metrics.jsonl")] == [60, 120, 180, 240, 300]
+
+
+def test_an_exception_in_the_middle_of_a_run_tells_where_its_log_is_and_how_to_continue(workplace: Path) -> None:
+    for saves, told in ((100, "To continue from t = 300: dpsr-apex resume late"), (0, "Nothing was saved.")):
+        late = ("--set", "env.name=tasks:LateError", "--steps", "500", "--set", f"run.checkpoint_period={saves}")
+        with pytest.raises(ZeroDivisionError) as raised:
+            main(train_small(*late, "--method", "per", "--run-dir", "late"))
+        assert raised.value.__notes__ == [f"The run has failed; its log is late/logs/solo.log. {told}"]
+        assert "ZeroDivisionError" in (workplace / "late" / "logs" / "solo.log").read_text()
+        shutil.rmtree(workplace / "late")
 
 
 class Started:
@@ -562,6 +603,19 @@ def test_a_full_disk_does_not_end_a_run(small_disk: Path, tmp_path: Path) -> Non
     assert later is not None
     assert later.t > found.t
     assert main(["resume", str(run), "--steps", str(later.t + 50)]) == 0
+
+
+@pytest.mark.slow
+def test_a_run_whose_directory_is_removed_ends_and_says_why(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with started(train_small("--run-dir", run, "--steps", "1000000"), tmp_path) as command:
+        command.await_t(run, 240)
+        run.rename(tmp_path / "elsewhere")
+        said, error = command.process.communicate(timeout=120)
+    assert command.process.returncode == 1
+    assert error.splitlines()[-1].startswith(f"dpsr-apex: {run} was removed")
+    assert "To continue" not in said
+    assert newest_checkpoint(tmp_path / "elsewhere" / "checkpoints") is not None
 
 
 def test_a_log_that_cannot_be_written_does_not_end_a_run(run: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ from tests.system.runs import (
     sent_in,
 )
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'dpsr_apex[cluster]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'ray>=2.52'")
 
 STEPS = 4_000
 HEARD_LATE = 50  # transitions that a held actor sends at most between two heartbeats
@@ -171,7 +171,7 @@ def assert_finished(run: ClusterRun, steps: int) -> None:
 
     traffic = assert_counters_add_up(directory, steps)
     streams = last_checkpoint(directory).parts["replay"].facts["streams"]
-    known = Counter((name, sent) for name, _, _, sent in streams)
+    known = Counter((name, sent) for name, _, _, sent, _ in streams)
     left = Counter[tuple[str, int]]()  # processes that ended cleanly, by the number of transitions that they sent
     acknowledged = 0
     for log in directory.logs.glob("actor-*.log"):
@@ -215,6 +215,14 @@ def test_a_cluster_that_does_not_exist_is_refused_in_one_line(tmp_path: Path) ->
     assert "--cluster nowhere" in said
     said = refusal(tmp_path, environment | {"RAY_TMPDIR": str(tmp_path)}, "--cluster", "auto")
     assert "Ray cluster on this machine" in said
+
+
+def test_a_token_that_other_users_can_read_is_refused(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    token.chmod(0o644)
+    said = refusal(tmp_path, own_environment(tmp_path, RAY_AUTH_TOKEN_PATH=str(token)), "--cluster", "127.0.0.1:1")
+    assert f"chmod 600 {token}" in said
 
 
 def test_options_that_exclude_each_other_are_refused(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.system.runs import (
     Run,
     assert_counters_add_up,
     assert_finished,
+    assert_nothing_missing,
     connections,
     eventually,
     last_checkpoint,
@@ -127,36 +128,58 @@ def test_a_killed_learner_continues_from_the_last_checkpoint(tmp_path: Path) -> 
     assert last_checkpoint(run.directory).parts["learner"].facts["updates"] == row["updates"]
 
 
-def test_a_killed_replay_continues_from_the_last_checkpoint_at_the_same_address(tmp_path: Path) -> None:
+def test_a_killed_replay_continues_with_everything_that_it_has_acknowledged_at_the_same_address(
+    tmp_path: Path,
+) -> None:
     with training(tmp_path / "run", steps=STEPS) as run:
         saved = await_checkpoint(run)
+        before = run.await_t(saved + 20)
         endpoint, era = address_of(run.directory).endpoint, run.stats().era
         victim = run.await_child("replay")
         kill(victim)
         run.await_another(victim)
         after = run.await_stats(lambda stats: stats.era != era)
-        assert after.t >= saved
+        assert after.t >= before.t
+        assert after.traffic.inserted >= before.traffic.inserted
         assert after.replay.priorities_updated > 0, "its counters continue too"
         run.await_all()
         assert address_of(run.directory).endpoint == endpoint
         run.release()
         assert_finished(run, STEPS)
     assert_counters_add_up(run.directory, STEPS)
+    assert_nothing_missing(run)
+
+
+@pytest.mark.slow
+def test_without_a_journal_a_killed_replay_continues_from_the_last_checkpoint(tmp_path: Path) -> None:
+    with training(tmp_path / "run", "run.durability=none", steps=STEPS) as run:
+        saved = await_checkpoint(run)
+        run.await_t(saved + 20)
+        victim = run.await_child("replay")
+        kill(victim)
+        run.await_another(victim)
+        run.release()
+        assert_finished(run, STEPS)
+    assert_counters_add_up(run.directory, STEPS)
+    assert last_checkpoint(run.directory).parts["replay"].facts["traffic"]["lost"] > 0, "and they are counted"
 
 
 @pytest.mark.thorough
 @pytest.mark.slow
-def test_a_replay_that_was_killed_before_the_first_checkpoint_starts_empty(tmp_path: Path) -> None:
+def test_a_replay_that_is_killed_before_the_first_checkpoint_loses_nothing_and_the_same_a_second_time(
+    tmp_path: Path,
+) -> None:
     with training(tmp_path / "run", "run.checkpoint_period=0", "evaluation.period=200", steps=1_000) as run:
         run.await_stats(lambda stats: stats.row)
         run.hold()
         run.eventually(lambda: read_rows(run.directory.evaluations))
-        before = run.stats()
-        victim = run.await_child("replay")
-        kill(victim)
-        run.await_another(victim)
-        after = run.await_stats(lambda stats: stats.era != before.era)
-        assert after.t < before.t
+        for _ in range(2):
+            before = run.await_all()
+            victim = run.await_child("replay")
+            kill(victim)
+            run.await_another(victim)
+            after = run.await_stats(lambda stats: stats.era != before.era)  # noqa: B023 -- called before it changes
+            assert after.t >= before.t
         run.await_all()
         run.release()
         assert_finished(run, 1_000)
@@ -274,9 +297,9 @@ def test_a_running_run_cannot_be_resumed_and_is_not_disturbed(tmp_path: Path) ->
         await_checkpoint(first)
         era, pids = first.await_all().era, first.pids("replay", "learner", "actor-0", "evaluator")
         with running(path, "resume", path) as second:
-            assert second.wait() in (1, 2)
-            assert str(path) in second.complained
-            assert "Traceback" not in second.complained
+            assert second.wait() == 2
+            assert f"{path} is running already, in process {first.process.pid}" in second.complained
+            assert second.complained.count("\n") == 1
             assert second.ending is None
         assert first.await_all().era == era
         assert first.pids("replay", "learner", "actor-0", "evaluator") == pids
@@ -302,7 +325,7 @@ def learner_is_missing(stats: Stats) -> bool:
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_actors_wait_for_a_suspended_learner_and_continue_with_it(tmp_path: Path) -> None:
-    with training(tmp_path / "run", steps=STEPS) as run:
+    with training(tmp_path / "run", "system.lease=60", steps=STEPS) as run:
         run.await_t(600)
         learner = run.await_child("learner")
         os.kill(learner.pid, signal.SIGSTOP)
@@ -319,20 +342,23 @@ def test_actors_wait_for_a_suspended_learner_and_continue_with_it(tmp_path: Path
     assert_counters_add_up(run.directory, STEPS)
 
 
-@pytest.mark.thorough
 @pytest.mark.slow
-def test_in_free_running_no_actor_waits_for_a_suspended_learner(tmp_path: Path) -> None:
+def test_in_free_running_nothing_waits_for_a_frozen_learner_which_is_restarted(tmp_path: Path) -> None:
     with training(tmp_path / "run", "learner.steps_per_update=0", steps=1_000_000) as run:
-        t = run.await_t(600).t
+        run.eventually(lambda: last_saved(run.directory))
         learner = run.await_child("learner")
         os.kill(learner.pid, signal.SIGSTOP)
         before = memory(run)
         run.await_stats(learner_is_missing)
-        run.await_t(t + 5_000)
-        assert learner_is_missing(run.stats())
+        t = run.stats().t
+        run.eventually(lambda: last_saved(run.directory) > t)  # a checkpoint after it has been silent for a while
         assert_bounded(run, before)
+        replay = run.await_child("replay")
+        kill(replay)
+        run.await_another(replay)
+        assert run.await_stats(lambda stats: stats.actors).t > t, "what was acknowledged is not lost"
+        run.await_another(learner)
         batches = run.stats().rate.batches
-        os.kill(learner.pid, signal.SIGCONT)
         run.await_stats(lambda stats: stats.rate.batches > batches + 100)
         assert run.end(signal.SIGINT) == 130
     restored(run.directory, last_checkpoint(run.directory))
@@ -342,9 +368,15 @@ def test_in_free_running_no_actor_waits_for_a_suspended_learner(tmp_path: Path) 
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
 def test_a_signal_saves_and_ends_everything(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    with training(tmp_path / "run", steps=1_000_000) as run:
-        t = run.await_all().t
+    # With a slow learner, chunks wait in the replay.
+    slow = ("learner.steps_per_update=1", "system.in_flight_behind=1000")
+    with training(tmp_path / "run", *slow, steps=1_000_000, actors=2) as run:
+        run.await_all()
+        t = run.await_stats(lambda stats: stats.queued > 100).t
         assert (run.end(number), run.complained) == (code, "")
+        traffic = assert_nothing_missing(run)
+        assert traffic["refused"] == 0, "what was not stored was not acknowledged"
+        assert traffic["lost"] > 0
         saved = last_checkpoint(run.directory)
         assert run.ending == Ending("stopped", code, saved.t)
         assert f"resume {run.directory.path}" in run.said, "the command that continues it"
@@ -445,11 +477,11 @@ def test_a_port_that_is_in_use_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.slow
-def test_a_full_disk_does_not_end_a_multi_process_run(small_disk: Path, tmp_path: Path) -> None:
+def test_without_a_journal_a_full_disk_does_not_pause_a_run(small_disk: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.symlink_to(small_disk / "run")
     (small_disk / "run").mkdir()
-    with training(path, steps=1_000_000) as run:
+    with training(path, "run.durability=none", steps=1_000_000) as run:
         run.eventually(lambda: last_saved(run.directory))
         replay = run.await_child("replay")
         for name in ("filler", "more"):  # a checkpoint that was being written may have released space

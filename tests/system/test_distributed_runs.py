@@ -20,6 +20,7 @@ from dpsr_apex.files import read_rows
 from dpsr_apex.record.checkpoint import Checkpoint
 from dpsr_apex.record.metric_table import metric_names
 from dpsr_apex.record.metrics import fingerprint
+from dpsr_apex.record.provenance import read_provenance
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.records import Counters
 from dpsr_apex.state import State
@@ -38,6 +39,9 @@ from tests.system.runs import (
 )
 
 STEPS = 2_000
+BETA_1, BETA_2 = 0.9, 0.999
+# An upper bound of a step of Adam, in learning rates: Cauchy-Schwarz on |m| / sqrt(v), over all histories of gradients.
+MOST_OF_ADAM = (1 - BETA_1) / ((1 - BETA_2) * (1 - BETA_1**2 / BETA_2)) ** 0.5
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +146,10 @@ def test_a_run_continues_with_another_number_of_actors(finished: Run, tmp_path: 
         assert later.planned_actors == 1
         assert run.end(signal.SIGINT) == 130
     assert_continues(run.directory, saved, last_checkpoint(run.directory))
+    first, second = read_provenance(run.directory)  # one row each, although every run has several processes
+    assert (first.t, first.outcome, first.ended_t) == (0, "finished", STEPS)
+    assert (second.t, second.outcome, second.ended_t) == (STEPS, "stopped", last_checkpoint(run.directory).t)
+    assert second.command == f"dpsr-apex resume {path} --steps 3000 --actors 1"
     assert read_rows(path / "metrics.jsonl")[: len(rows)] == rows
 
 
@@ -159,9 +167,10 @@ def assert_continues(directory: RunDirectory, saved: Checkpoint, later: Checkpoi
     assert np.array_equal(before.read(before.identities[stays]).r_t, after.read(before.identities[stays]).r_t)
     assert before.read(before.identities[stays]).s_tm1 == after.read(before.identities[stays]).s_tm1
     learners = [checkpoint.parts["learner"] for checkpoint in (saved, later)]
-    assert learners[0].facts["updates"] < learners[1].facts["updates"]
+    updates = learners[1].facts["updates"] - learners[0].facts["updates"]
     moved = max(float(np.abs(array - learners[1].arrays[name]).max()) for name, array in weights(learners[0]).items())
-    assert 0 < moved < 0.1  # far less than fresh weights differ
+    step = MOST_OF_ADAM * load_config(directory.config).learner.learning_rate.start
+    assert 0 < moved < updates * step, "fresh weights differ more"
     totals = [checkpoint.parts["recorder"].facts["totals"] for checkpoint in (saved, later)]
     assert totals[0]["episodes"] <= totals[1]["episodes"]
     assert totals[0]["elapsed_seconds"] <= totals[1]["elapsed_seconds"]

@@ -136,7 +136,9 @@ def test_tables_list_extreme_transitions_and_a_sheet_shows_them(breakout: Path, 
 
 def test_the_command_in_the_output_can_be_pasted(cartpole: Path, tmp_path: Path, said: Said) -> None:
     assert inspect(cartpole, "--sheet", tmp_path / "sheet.png") == 0
-    (arguments,) = re.findall(r"\S+ (inspect .*--enter.*)", said())
+    text = said()
+    assert ": dpsr-apex train cartpole --set=" in text, "the provenance"
+    (arguments,) = re.findall(r"\S+ (inspect .*--enter.*)", text)
     entered = subprocess.run(f"{COMMAND} {arguments}", shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert (entered.returncode, entered.stderr) == (0, ""), "exit code 1 would mean that the outcome differs"
     assert [path.suffix for path in sorted(tmp_path.iterdir())] == [".mp4", ".png"]
@@ -248,11 +250,11 @@ def test_a_distributed_run_is_inspected_while_it_runs_and_entered_afterwards(
     with training(path, "env.name=CartPole-v1", "run.checkpoint_period=200", steps=1_000_000) as run:
         run.eventually(lambda: any((path / "checkpoints").glob("step_*")))
         assert inspect(path) == 0
-        assert re.search(r"\d+:\d\d:\d\d", said()), "the age of the checkpoint"
+        assert re.search(r"saved \d+:\d\d:\d\d ago", said())
         assert checkpoint_age(open_run(path)) is not None
         run.end(signal.SIGINT)
     assert inspect(path) == 0
-    assert not re.search(r"\d+:\d\d:\d\d", said())
+    assert not re.search(r"saved \S+ ago", said())
     opened = open_run(path)
     assert checkpoint_age(opened) is None
     transition = next(transition for transition in everything(opened.replay) if transition.recycled)

@@ -19,14 +19,15 @@ import pytest
 from dpsr_apex.config_files import dump_config, load_config
 from dpsr_apex.files import read_rows
 from dpsr_apex.processes.control import address_of
-from dpsr_apex.processes.discovery import Address
-from dpsr_apex.processes.link import ReplayLost, ask
 from dpsr_apex.processes.statistics import ask_stats
+from dpsr_apex.record.provenance import read_provenance
 from dpsr_apex.record.run_directory import RunDirectory
-from dpsr_apex.wire.addresses import port_of, with_host
 from dpsr_apex.wire.codec import decode, encode
-from dpsr_apex.wire.keys import ClientKeys
+from dpsr_apex.wire.keys import ROLES, load_keys, make_keys
 from dpsr_apex.wire.messages import (
+    ACTOR,
+    LEARNER,
+    SERVER,
     Alive,
     Heartbeat,
     Hello,
@@ -37,15 +38,13 @@ from dpsr_apex.wire.messages import (
     Stats,
     StatsRequest,
     Terms,
-    Weights,
-    WeightsRequest,
     Welcome,
 )
-from dpsr_apex.wire.sockets import BindError, ServerSocket, make_keypair, wait
+from dpsr_apex.wire.sockets import ServerSocket, wait
 from tests.system import members
 from tests.system.gated import STEP_SECONDS
 from tests.system.machines import Machine, machines, sockets_on
-from tests.system.members import SETTINGS, Head, Member, Started, await_members, serving, started
+from tests.system.members import SETTINGS, Head, Started, await_members, serving, started
 from tests.system.runs import PATIENCE, assert_counters_add_up, eventually, sent_in
 from tests.system.sandbox import LAUNCH, environment
 
@@ -77,80 +76,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
 def test_a_head_that_other_machines_can_reach_creates_keys_that_only_its_owner_can_read(guarded: Head) -> None:
     keys = guarded.run.keys
     assert stat.S_IMODE(keys.stat().st_mode) == 0o700
-    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in keys.iterdir()} == {
-        "server.key": 0o600,
-        "client.key": 0o600,
-    }
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in keys.iterdir()}
+    assert modes == dict.fromkeys((f"{role}.key" for role in ROLES), 0o600)
     assert "secret" not in guarded.said
-
-
-def no_key(_right: ClientKeys) -> ClientKeys | None:
-    return None
-
-
-def wrong_client_key(right: ClientKeys) -> ClientKeys:
-    return ClientKeys(right.server_public, *make_keypair())
-
-
-def stolen_public_key(right: ClientKeys) -> ClientKeys:
-    return ClientKeys(right.server_public, right.public, make_keypair()[1])
-
-
-def wrong_server_key(right: ClientKeys) -> ClientKeys:
-    return ClientKeys(make_keypair()[0], right.public, right.secret)
-
-
-INTRUDERS: list[tuple[Callable[[ClientKeys], ClientKeys | None], str]] = [  # and what the denial in the log names
-    (no_key, "no key"),
-    (wrong_client_key, "client key"),
-    (stolen_public_key, "server"),
-    (wrong_server_key, "server"),
-]
-
-
-@pytest.mark.parametrize(("spoil", "named"), INTRUDERS)
-def test_a_head_does_not_answer_without_the_right_key(
-    guarded: Head, stack: ExitStack, spoil: Callable[[ClientKeys], ClientKeys | None], named: str
-) -> None:
-    endpoint, keys = guarded.address
-    assert keys is not None
-    with pytest.raises(ReplayLost):
-        ask(Address(endpoint, spoil(keys)), Hello(), 1.0)
-    guarded.await_words(f"denied .*{named}")
-    member = stack.enter_context(closing(Member(guarded.address, "actor", "friend", environment="")))
-    assert Alive in map(type, member.say(Heartbeat(0)))
-    member.leave()
-
-
-@pytest.mark.parametrize(("spoil", "named"), INTRUDERS)
-def test_a_learner_sends_no_weights_without_the_right_key(
-    learning: tuple[Started, Address], spoil: Callable[[ClientKeys], ClientKeys | None], named: str
-) -> None:
-    learner, (endpoint, keys) = learning
-    assert keys is not None
-    question = WeightsRequest(-1, -1)
-    with pytest.raises(ReplayLost):
-        ask(Address(endpoint, spoil(keys)), question, 1.0)
-    learner.await_words(f"denied .*{named}")
-    weights = ask(Address(endpoint, keys), question, PATIENCE)
-    assert isinstance(weights, Weights)
-    assert weights.online
-
-
-@pytest.fixture(scope="module")
-def learning(guarded: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Started, Address]]:
-    """A learner that other machines can reach, and the address of its weights."""
-    endpoint, keys = guarded.address
-    assert keys is not None
-    arguments = ("--connect", f"127.0.0.1:{port_of(endpoint)}", "--key", guarded.run.client_key)
-    output = tmp_path_factory.mktemp("learning") / "log"
-    with started(output, "learner", *arguments, "--bind", "0.0.0.0:0") as learner:
-        eventually(lambda: guarded.stats().learner)
-        with closing(Member(guarded.address, "actor", "asker", environment="")) as member:
-            where, public = member.welcome.weights_endpoint, member.welcome.weights_key
-            member.leave()
-        assert where.startswith("tcp://0.0.0.0:")
-        yield learner, Address(with_host(where, "127.0.0.1"), ClientKeys(public, keys.public, keys.secret))
 
 
 def dpsr_apex(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -159,8 +87,8 @@ def dpsr_apex(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Com
 
 
 def test_a_key_file_that_others_can_read_is_refused(guarded: Head, tmp_path: Path) -> None:
-    key = tmp_path / "client.key"
-    shutil.copy(guarded.run.keys / "client.key", key)
+    key = tmp_path / "actor.key"
+    shutil.copy(guarded.run.key_of(ACTOR), key)
     key.chmod(0o640)
     ended = dpsr_apex("actor", "--connect", "127.0.0.1:1", "--key", key)
     assert ended.returncode == 2
@@ -168,22 +96,24 @@ def test_a_key_file_that_others_can_read_is_refused(guarded: Head, tmp_path: Pat
     assert f"chmod 600 {key}" in line
 
 
-def test_the_key_file_of_the_server_is_refused_for_a_client(guarded: Head) -> None:
-    key = guarded.run.keys / "server.key"
+@pytest.mark.parametrize("role", sorted({*ROLES} - {ACTOR}))
+def test_the_key_file_of_another_role_is_refused(guarded: Head, role: str) -> None:
+    key = guarded.run.key_of(role)
     ended = dpsr_apex("actor", "--connect", "127.0.0.1:1", "--key", key)
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert str(key) in line
+    assert "use actor.key" in line
 
 
-def test_a_process_that_other_machines_can_reach_needs_keys(stack: ExitStack, tmp_path: Path) -> None:
-    with pytest.raises(BindError):
-        ServerSocket("tcp://0.0.0.0:0")
-    head = stack.enter_context(serving(tmp_path / "run"))
-    address = head.address.endpoint.removeprefix("tcp://")
-    ended = dpsr_apex("learner", "--connect", address, "--bind", "0.0.0.0:0")
+@pytest.mark.parametrize("role", [ACTOR, LEARNER])
+@pytest.mark.parametrize("host", ["127.0.0.1", "head.example"])
+def test_a_process_that_is_given_an_address_needs_a_key(role: str, host: str) -> None:
+    ended = dpsr_apex(role, "--connect", f"{host}:5555")
     assert ended.returncode == 2
-    assert "tcp://0.0.0.0:0" in ended.stderr.splitlines()[-1]
+    (line,) = ended.stderr.splitlines()
+    assert "--key" in line
+    assert f"{role}.key" in line
 
 
 # One command per process.
@@ -215,8 +145,8 @@ def test_a_run_can_be_started_with_one_command_per_process(gate: Path, tmp_path:
     replay = start("replay", "replay", config, "--run-dir", run.path)
     eventually(run.connection.exists)
     address = address_of(run).endpoint.removeprefix("tcp://")
-    learner = start("learner", "learner", "--connect", address)
-    nameless = start("nameless", "actor", "--connect", address)
+    learner = start("learner", "learner", "--connect", address, "--key", run.key_of(LEARNER))
+    nameless = start("nameless", "actor", "--connect", address, "--key", run.key_of(ACTOR))
     named = start("named", "actor", "--find", run.path, "--name", "by-hand")
     evaluator = start("evaluator", "evaluator", run.path)
     default_name = f"{socket.gethostname()}-{nameless.process.pid}"
@@ -236,6 +166,9 @@ def test_a_run_can_be_started_with_one_command_per_process(gate: Path, tmp_path:
         assert str(run.path) in ended.stdout
     assert dpsr_apex("evaluator", run.path, cwd=tmp_path).returncode == 0
     assert len(read_rows(run.evaluations)) == 1, "it was evaluated already"
+    (part,) = read_provenance(run)
+    assert part.command.startswith("dpsr-apex replay ")
+    assert (part.outcome, part.ended_t) == ("finished", STEPS)
 
 
 def assert_counts_agree(traffic: dict[str, int], *logs: str) -> None:
@@ -247,10 +180,12 @@ def assert_counts_agree(traffic: dict[str, int], *logs: str) -> None:
 
 
 def test_a_learner_requests_a_state_again_that_was_lost_on_its_way(tmp_path: Path, stack: ExitStack) -> None:
-    server = stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0")))
+    make_keys(tmp_path)
+    keys, key = load_keys(tmp_path / "server.key", SERVER), ("--key", tmp_path / "learner.key")
+    server = stack.enter_context(closing(ServerSocket("tcp://127.0.0.1:0", keys, accepted=[LEARNER])))
     config = dump_config(load_config("cartpole", base="paper", overrides=(*SMALL, "system.lease=2")))
     address = server.endpoint.removeprefix("tcp://")
-    learner = stack.enter_context(started(tmp_path / "log", "learner", "--connect", address))
+    learner = stack.enter_context(started(tmp_path / "log", "learner", "--connect", address, *key))
     joins = 0
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -263,9 +198,9 @@ def test_a_learner_requests_a_state_again_that_was_lost_on_its_way(tmp_path: Pat
                 replies = [Terms("run", config)]
             case Join():
                 joins += 1
-                replies = [Welcome(0, 0, -1, 1, 0, "", b""), *([LearnerState("", b"")] if joins > 1 else [])]
+                replies = [Welcome(0, 0, -1, 1, 0, ""), *([LearnerState("", b"")] if joins > 1 else [])]
             case Heartbeat():
-                replies = [Alive(0, 1, "", b"")]
+                replies = [Alive(0, 1, "")]
             case SampleRequest():
                 break
         for reply in replies:
@@ -325,8 +260,8 @@ def test_an_interrupted_network_loses_no_acknowledged_transition(
             cwd=tmp_path,
         )
     )
-    head.await_words(f"dpsr-apex actor --connect {two[0].address}:5555 --key {run.keys}/client.key")
-    key = Path(shutil.copy2(run.keys / "client.key", tmp_path / "carried.key"))
+    head.await_words(f"dpsr-apex actor --connect {two[0].address}:5555 --key {run.keys}/actor.key")
+    key = Path(shutil.copy2(run.key_of(ACTOR), tmp_path / "carried.key"))
 
     def far(name: str) -> Started:
         connect = ("--connect", f"{two[0].address}:5555", "--key", key, "--name", name)
@@ -371,17 +306,18 @@ def test_the_learner_may_be_on_another_machine_than_the_replay(
 
     replay = start("replay", two[0], "replay", config, "--run-dir", run.path, "--bind", "0.0.0.0:5555")
     eventually(run.connection.exists)
-    key = ("--key", run.keys / "client.key")
-    near, far = ("--connect", "127.0.0.1:5555", *key), ("--connect", f"{two[0].address}:5555", *key)
-    learner = start("learner", two[1], "learner", *far, "--bind", "0.0.0.0:5556")
-    near_actor = start("near", two[0], "actor", *near, "--name", "near")
-    far_actor = start("far", two[1], "actor", *far, "--name", "far")
+    near, far = ("--connect", "127.0.0.1:5555"), ("--connect", f"{two[0].address}:5555")
+    actor_key = ("--key", run.key_of(ACTOR))
+    learner = start("learner", two[1], "learner", *far, "--key", run.key_of(LEARNER), "--bind", "0.0.0.0:5556")
+    near_actor = start("near", two[0], "actor", *near, *actor_key, "--name", "near")
+    far_actor = start("far", two[1], "actor", *far, *actor_key, "--name", "far")
     evaluator = start("evaluator", two[0], "evaluator", run.path, *near)
     stats = await_members(lambda: stats_of(run, two), "near", "far", joins=4)
     assert {actor.name: actor.host for actor in stats.actors} == {"near": "", "far": two[1].address}
     gate.touch()
     for command in (replay, learner, near_actor, far_actor, evaluator):
         assert command.wait() == 0, command.said
+    for command in (learner, near_actor, far_actor, evaluator):  # the replay's machine here has no route to others
         assert "WARNING" not in command.said
     assert_counts_agree(assert_counters_add_up(run, STEPS), near_actor.said, far_actor.said)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.wire.messages import SetActors, Stats
+from dpsr_apex.wire.messages import OWNER, SetActors, Stats
 from tests.system.members import Visitor, serving
 from tests.system.runs import COMMAND, Run, assert_counters_add_up, assert_finished, sent_in, training
 from tests.system.test_cli import fill
@@ -86,14 +86,14 @@ def test_an_actor_that_does_not_leave_is_killed_before_its_name_is_reused(tmp_pa
 
 
 def test_a_full_disk_does_not_end_a_run_whose_number_of_actors_is_changed(small_disk: Path) -> None:
-    with serving(small_disk / "run", "system.actors=2") as head, closing(Visitor(head.address)) as visitor:
+    with serving(small_disk / "run", "system.actors=2") as head, closing(Visitor(head.run, OWNER)) as visitor:
         fill(small_disk / "filler")
         visitor.send(SetActors(3))
         visitor.await_one(Stats)
         stats = visitor.stats()
         assert stats.planned_actors == 3
-        assert str(head.run.config) in stats.notes[-1].text
-        assert os.strerror(errno.ENOSPC) in stats.notes[-1].text
+        (note,) = (note.text for note in stats.notes if str(head.run.config) in note.text)
+        assert os.strerror(errno.ENOSPC) in note
         assert planned(head.run.config) == 2
         (small_disk / "filler").unlink()
         visitor.send(SetActors(3))

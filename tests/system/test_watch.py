@@ -14,7 +14,7 @@ import pytest
 from dpsr_apex.cli import main
 from dpsr_apex.files import read_rows
 from dpsr_apex.record.ending import Ending
-from dpsr_apex.record.lock import is_served, serving_alone
+from dpsr_apex.record.lock import is_served, running_alone
 from dpsr_apex.record.run_directory import RunDirectory
 from tests.system.runs import COMMAND, PATIENCE, SMALL, Run, eventually, last_saved, running, training
 from tests.system.terminals import in_terminal
@@ -137,9 +137,9 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path: Path, capsys: pytest.Ca
 def test_the_lock_shows_whether_a_run_is_served_and_checking_it_does_not_take_it(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run")
     assert not is_served(run)
-    with serving_alone(run):
+    with running_alone(run):
         assert is_served(run)
         assert is_served(run)
     assert not is_served(run)
-    with serving_alone(run):
+    with running_alone(run):
         assert is_served(run)

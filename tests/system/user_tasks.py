@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,18 @@ class NoSnapshot(Line):
     restore = None  # type: ignore[assignment]  # likewise
 
 
+class Unrepeatable(NoSnapshot):
+    """An environment without snapshots whose rewards do not depend on the seed of an episode."""
+
+    def reward(self) -> float:
+        return random.random()
+
+
+def make_line() -> gymnasium.Env[Any, Any]:
+    """Return an environment without snapshots."""
+    return NoSnapshot()
+
+
 class NanReward(Line):
     """Divides by zero at some step."""
 
@@ -78,11 +91,18 @@ class LateNan(Line):
         return super().reset(seed=seed, options=options)
 
     def reward(self) -> float:
-        return float("nan") if self.episodes > 11 else 1.0
+        return float("nan") if self.episodes > 16 else 1.0
+
+
+class LateError(LateNan):
+    """An environment that raises an exception after many episodes."""
+
+    def reward(self) -> float:
+        return 1 / 0 if self.episodes > 16 else 1.0
 
 
 class Colourful(Line):
-    """An environment with observations that no network supports."""
+    """An environment whose observations do not fit its observation_space."""
 
     def __init__(self) -> None:
         super().__init__()
