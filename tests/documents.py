@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
-    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "launch").glob("*.md")),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpsr_apex import cli
-from dpsr_apex.cli import COMMANDS, parser
+from dpsr_apex.cli import COMMANDS, main, parser
 from dpsr_apex.formatting import pasteable
 
 FOLDER = Path(cli.__file__).parent
@@ -73,3 +75,18 @@ def test_a_number_of_steps_may_have_an_exponent(text: str, number: int) -> None:
 def test_what_is_not_a_number_of_steps_is_refused(text: str) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["train", "cartpole", f"--steps={text}"])
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_command_on_a_full_disk_tells_what_to_do(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: object) -> int:
+        raise OSError(number, os.strerror(number), "runs/one/lock")
+
+    monkeypatch.setattr(module_of("list"), "run", run)
+    assert main(["list", "envs"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "runs/one/lock" in line
+    assert os.strerror(number) in line
+    assert "Make space" in line

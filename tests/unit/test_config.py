@@ -51,6 +51,7 @@ SOUND: list[dict[str, Any]] = [
     {"replay.priority_floor": 1.0},
     {"actor.n_steps": 255},
     {"env.stack": 1, "run.threads": 1},
+    {"env.wrappers": ("my.module:Wrapper", "other:Wrapper_2")},
     {"env.arguments": {"depth": 3, "names": ["a", {"b": 1.5}], "loud": True}},
     {"evaluation.period": 0, "run.checkpoint_period": 0},
 ]
@@ -147,6 +148,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"run.threads": 1.0}, "run.threads must be an integer or left out (got 1.0)"),
     ({"env.stack": 0}, "env.stack must be between 1 and 255 (got 0)"),
     ({"env.name": ""}, "env.name must be a non-empty string (got '')"),
+    ({"env.wrappers": ("my.module",)}, "env.wrappers must be a list of \"package.module:Class\" (got ('my.module',))"),
+    ({"env.wrappers": "my:Wrapper"}, 'env.wrappers must be a list of "package.module:Class"'),
+    ({"env.wrappers": (1,)}, 'env.wrappers must be a list of "package.module:Class"'),
     ({"env.arguments": {"x": None}}, "env.arguments must be a table of"),
     ({"env.arguments": {"x": [math.inf]}}, "(got {'x': [inf]})"),
     ({"replay.recycle_at_max_priority": 1}, "replay.recycle_at_max_priority must be true or false (got 1)"),
@@ -213,7 +217,7 @@ def test_settings_names_every_leaf_of_the_tree() -> None:
     values = settings(Config())
     assert values.keys() == SETTINGS.keys()
     assert values["replay.capacity"] == 50_000
-    assert len(values) == 68
+    assert len(values) == 77
 
 
 def test_dpsr_with_period_zero_does_not_recycle() -> None:

@@ -21,7 +21,8 @@ from dpsr_apex.config import (
     RunConfig,
     validate,
 )
-from dpsr_apex.config_files import describe_params, dump_config, load_config, shipped_configs
+from dpsr_apex.config_files import describe_params, dump_config, load_config
+from dpsr_apex.imports import CLASS_NAME
 from dpsr_apex.schedules import Schedule, constant
 
 
@@ -75,6 +76,8 @@ def test_a_files_own_set_hides_the_shipped_one_of_its_name(tmp_path: Path) -> No
         (" replay.capacity = 10_000 ", "replay", "capacity", 10_000),
         ("replay.recycle_at_max_priority=true", "replay", "recycle_at_max_priority", True),
         ("learner.discount=0", "learner", "discount", 0.0),
+        ("env.wrappers=['a.b:C', 'd:E']", "env", "wrappers", ("a.b:C", "d:E")),
+        ("env.wrappers=[]", "env", "wrappers", ()),
         ("learner.hidden=[32, 16]", "learner", "hidden", (32, 16)),
         ("replay.replacing_exponent=1", "replay", "replacing_exponent", constant(1.0)),
         ("actor.exploration={ start = 1, end = 0.5 }", "actor", "exploration", Schedule(1.0, 0.5)),
@@ -84,6 +87,7 @@ def test_a_files_own_set_hides_the_shipped_one_of_its_name(tmp_path: Path) -> No
         ("env.arguments.depth=7", "env", "arguments", {"depth": 7}),
         ("env.arguments.level=easy", "env", "arguments", {"depth": 10, "level": "easy"}),
         ("run.threads=2", "run", "threads", 2),
+        ("run.total_steps=2e5", "run", "total_steps", 200_000),
     ],
 )
 def test_overrides(override: str, section: str, name: str, value: Any) -> None:
@@ -108,7 +112,7 @@ def test_a_later_override_wins() -> None:
         ("=1", "is not a setting"),
         ("replay=3", "replay must be a table of settings (got 3)"),
         ("replay.capacity=many", "replay.capacity must be an integer (got 'many')"),
-        ("replay.capacity=1e4", "replay.capacity must be an integer (got 10000.0)"),
+        ("replay.capacity=1.5", "replay.capacity must be an integer (got 1.5)"),
         ("replay.capacity=true", "replay.capacity must be an integer (got True)"),
         ("replay.capacity.x=3", "replay.capacity must be an integer (got {'x': 3})"),
         ("replay.capacity=", "replay.capacity must be an integer (got '')"),
@@ -117,6 +121,7 @@ def test_a_later_override_wins() -> None:
         ("learner.discount=true", "learner.discount must be a finite number (got True)"),
         ("learner.discount=nan", "learner.discount must be a finite number (got nan)"),
         ("learner.discount=1" + "0" * 400, "learner.discount must be a finite number (got 1000"),
+        ("env.wrappers=a:B", "env.wrappers must be a list of \"package.module:Class\" (got 'a:B')"),
         ("learner.hidden=64", "learner.hidden must be a list of one or more integers (got 64)"),
         ("learner.hidden=[64, 1.5]", "learner.hidden must be a list of one or more integers (got [64, 1.5])"),
         ("env.name=5", "env.name must be a non-empty string (got 5)"),
@@ -190,17 +195,16 @@ def test_a_fault_names_the_layer_that_it_came_from() -> None:
     assert str(refusal.value).endswith("cartpole.toml)")
 
 
-def test_a_missing_file_lists_what_is_shipped(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refusal:
+def test_a_missing_file_is_reported_with_a_similar_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="dpsr-apex list configs"):
         load_config(tmp_path / "cartpole.toml")
-    assert all(name in str(refusal.value) for name in shipped_configs())
     with pytest.raises(ConfigError, match=r"did you mean cartpole\?"):
         load_config("cartpol")
 
 
 @pytest.mark.parametrize("name", ["base/paper", "sets", "../pyproject", "atari", ""])
 def test_only_whole_configurations_are_shipped_names(name: str) -> None:
-    with pytest.raises(ConfigError, match="neither a file nor one of the shipped"):
+    with pytest.raises(ConfigError, match="neither a file nor one of `dpsr-apex list configs`"):
         load_config(name)
 
 
@@ -243,6 +247,7 @@ arguments = st.dictionaries(
     st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)),
     max_size=3,
 )
+wrappers = st.lists(st.from_regex(CLASS_NAME, fullmatch=True), max_size=3).map(tuple)
 
 
 @st.composite
@@ -252,7 +257,7 @@ def configs(draw: st.DrawFn) -> Config:
     learning_starts = draw(st.integers(batch_size, 10**9))
     capacity = draw(st.integers(max(batch_size, 2), 2**31 - 1))
     return Config(
-        env=draw(st.builds(EnvConfig, st.text(min_size=1), arguments, st.none() | st.integers(1, 255))),
+        env=draw(st.builds(EnvConfig, st.text(min_size=1), arguments, st.none() | st.integers(1, 255), wrappers)),
         replay=draw(
             st.builds(
                 ReplayConfig,

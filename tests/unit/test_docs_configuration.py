@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 
 from docs.configuration import PAGE, UNITS, Comment, comments_of, write_page
-from dpsr_apex.config import SECTIONS, SETTINGS
+from dpsr_apex.config import FIXED, SECTIONS, SETTINGS
 
 DIMENSIONLESS = {
     "adam_epsilon",
+    "start_share",
     "discount",
     "gradient_clip",
     "epsilon",
     "seed",
     "priority_floor",
+    "reward_limit",
     "recycle_exploration",
     "recycle_share",
     "exponent_tolerance",
@@ -29,13 +31,14 @@ def test_the_page_is_the_one_that_make_docs_writes() -> None:
     assert PAGE.read_text(encoding="utf-8") == write_page()
 
 
-def test_every_setting_is_there_once_with_its_range_and_its_unit() -> None:
-    rows = re.findall(r"^\| `(\w+\.\w+)` \| .+? \| .+? \| (.*?) \| (.*?) \| .+ \|$", write_page(), re.MULTILINE)
-    assert [key for key, _, _ in rows] == list(SETTINGS)
+def test_every_setting_is_there_once_with_its_range_its_unit_and_whether_it_is_fixed() -> None:
+    rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| .+? \| .+? \| (.+) \|$", write_page(), re.MULTILINE))
+    assert list(rows) == list(SETTINGS)
     found = comments()
-    for key, numbers, unit in rows:
-        assert numbers == str(SETTINGS[key].range or "")
-        assert unit == found[key].unit
+    for key, values in rows.items():
+        assert str(SETTINGS[key].range or "") in values
+        assert found[key].unit in values
+        assert values.endswith("*fixed*") == (key in FIXED)
 
 
 def test_every_count_and_duration_has_a_unit_and_every_setting_a_meaning() -> None:

@@ -14,6 +14,8 @@ from dpsr_apex.formatting import (
     DASH,
     counted,
     duration,
+    evaluation_line,
+    in_order,
     interval,
     number,
     pasteable,
@@ -99,3 +101,16 @@ def test_a_command_is_the_one_that_was_typed(monkeypatch: pytest.MonkeyPatch) ->
     assert pasteable("resume", "a b") == "python -m dpsr_apex.cli resume 'a b'"
     monkeypatch.setattr(sys, "argv", ["/no where/dpsr-apex"])
     assert shlex.split(pasteable("resume")) == ["/no where/dpsr-apex", "resume"]
+
+
+def test_an_evaluation_is_one_line() -> None:
+    assert evaluation_line(12_004, 2_800.0, 2_550.0, 4) == (
+        "evaluation at t = 12,004: mean 2800.0, median 2550.0 over 4 episodes"
+    )
+    assert evaluation_line(300, -2.0, -2.0, 1).endswith("over 1 episode")
+
+
+def test_names_are_sorted_by_the_numbers_in_them() -> None:
+    names = ["Corridor (depth = 3)", "Corridor (depth = 10)", "Corridor (depth = 20)", "MinAtar/Breakout", "Pong"]
+    assert sorted(["Pong", *names], key=in_order) == [*names, "Pong"]
+    assert sorted(["p = 0.25", "p = 0.1", "p"], key=in_order) == ["p", "p = 0.1", "p = 0.25"]

@@ -24,9 +24,25 @@ PURE_CORE_MAY_IMPORT = {
     *("numpy", "numba", "dpsr_apex.replay", "dpsr_apex.config"),
 }
 PASSED_IN = {"Generator", "BitGenerator", "SeedSequence"}  # of numpy.random; all else has or makes a state of its own
-HEAVY = {"torch", "zmq", "msgpack", "ale_py", "minatar", "minigrid", "gymnasium", "ray"}
-ONE_HOME = ("zmq", "msgpack", "ale_py", "minatar", "minigrid", "tensorboard", "imageio_ffmpeg")
-HOMES = {"torch": {"agent", "roles"}, "ray": {"supervise"}}
+TRACKERS = ("wandb", "mlflow", "trackio")
+HEAVY = {"torch", "stable_baselines3", "zmq", "msgpack", "ale_py", "minatar", "minigrid", "gymnasium", "ray", *TRACKERS}
+ONE_HOME = (
+    "zmq",
+    "msgpack",
+    "ale_py",
+    "minatar",
+    "minigrid",
+    "tensorboard",
+    "imageio_ffmpeg",
+    "stable_baselines3",
+    *TRACKERS,
+)
+HOMES = {
+    "torch": {"agent", "roles", "sb3.py"},
+    "ray": {"supervise"},
+    "starlette": {"web"},
+    "uvicorn": {"web"},
+}
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "multiprocessing"}
 
 MAY_UNPICKLE = re.compile("|".join([*UNPICKLERS, "load", "allow_pickle"]))

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.publish import BENCHMARKS, DOCUMENTS, PUBLISHED, comparisons_of, fill_in
+from benchmarks.explorer import CLICK, FIRST, SPEED, compare_speeds, compare_views
+from benchmarks.measure import plain_values
+from benchmarks.publish import BENCHMARKS, DOCUMENTS, PUBLISHED, SEPARATE, comparisons_of, explorer, fill_in
 
 RESULTS = json.loads((PUBLISHED / "results.json").read_text(encoding="utf-8"))
 
@@ -17,7 +19,16 @@ def test_documents_show_the_published_results(document: Path) -> None:
     assert fill_in(text, RESULTS) == text
 
 
+def test_the_figures_of_the_explorer_are_described_once_they_are_measured() -> None:
+    views = [plain_values(line) for line in compare_views({FIRST: [812.4], CLICK: [148.0]})]
+    speeds = plain_values(compare_speeds({"watched": [97.0], "unwatched": [100.0], SPEED: [0.97]}))
+    measured = {"explorer_views": {"comparisons": views}, "explorer_watching": {"comparisons": [speeds]}}
+    found = explorer({"benchmarks": measured})
+    assert [figure in found for figure in ("812 ms", "148 ms", "97.0%")] == [True] * 3
+    assert explorer({"benchmarks": {}}) == ""
+
+
 def test_every_benchmark_is_published_with_quartiles() -> None:
     comparisons = comparisons_of(RESULTS)
-    assert set(BENCHMARKS) == RESULTS["benchmarks"].keys()
+    assert set(BENCHMARKS) <= RESULTS["benchmarks"].keys() <= {*BENCHMARKS, *SEPARATE}
     assert all(line.ratio.low <= line.ratio.median <= line.ratio.high for line in comparisons)
