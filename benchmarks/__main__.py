@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from benchmarks.measure import describe_machine, show_table
-from benchmarks.publish import BENCHMARKS, comparisons_of, full_table, machine
+from benchmarks.publish import BENCHMARKS, SEPARATE, comparisons_of, full_table, machine
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -98,7 +98,7 @@ def results_of(name: str, out: Path) -> Path:
 
 def gather(out: Path) -> dict[str, Any]:
     """Collect the newest results of every benchmark in this folder."""
-    paths = {name: results_of(name, out) for name in BENCHMARKS}
+    paths = {name: results_of(name, out) for name in (*BENCHMARKS, *SEPARATE)}
     results = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
     return {"machine": describe_machine(), "benchmarks": results}
 

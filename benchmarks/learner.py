@@ -62,9 +62,9 @@ def learning() -> Iterator[tuple[RunDirectory, int]]:
         while not run.connection.exists():
             assert replay.poll() is None, "the replay has ended"
             time.sleep(0.1)
-        connect = ("--connect", address_of(run).endpoint.removeprefix("tcp://"))
-        learner = stack.enter_context(process("learner", *connect, "--threads", "1"))
-        with process("actor", *connect) as actor:
+        find = ("--find", str(run.path))
+        learner = stack.enter_context(process("learner", *find, "--threads", "1"))
+        with process("actor", *find) as actor:
             while stats_of(run).t < CAPACITY:
                 assert actor.poll() is None, "the actor has ended"
                 assert learner.poll() is None, "the learner has ended"

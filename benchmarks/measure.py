@@ -24,6 +24,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from dpsr_apex.machine import cpu_model, usable_cores
+
 REPETITIONS = 9
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 BREAKOUT = Path(__file__).with_name("breakout.toml")  # the config of all benchmarks that train
@@ -123,6 +125,12 @@ class Comparison(NamedTuple):
         return self.goal is None or self.ratio.median >= self.goal
 
 
+def at_most(work: str, unit: str, measured: Sequence[float], limit: float) -> Comparison:
+    """Return the comparison of a cost with its upper limit; the ratio is how far below the limit it is, up to 100."""
+    ratio = spread([limit / max(value, limit / 100) for value in measured])
+    return Comparison(work, "its upper limit", unit, spread(measured), Spread(limit, limit, limit), ratio, 1.0)
+
+
 @dataclass
 class Report:
     """The results of one benchmark: tables for people, and the same numbers as plain values for programs."""
@@ -216,11 +224,9 @@ def _verdict(comparison: Comparison) -> str:
 
 def describe_machine() -> dict[str, Any]:
     """Describe the machine and the package versions that the results depend on."""
-    info = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    models = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
     return {
-        "cpu": models[0] if models else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
         "system": platform.system(),
         "python": platform.python_version(),
     } | {name: importlib.metadata.version(name) for name in PACKAGES}

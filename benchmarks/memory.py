@@ -6,6 +6,8 @@ only until one of them is replaced by priority.
 
 The peers store the first of the same frames, without snapshots, and are read when they are full. Ours is compared with
 its larger, second value.
+
+Then the memory of the processes of whole runs is compared with what is predicted before they start.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 
 from benchmarks.measure import Comparison, Report, Spread, parse_options
 from benchmarks.peers import REVERB, TORCH, Peer
+from benchmarks.process_memory import compare_processes
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.compression import FrameCodec
@@ -180,6 +183,7 @@ def main() -> int:
     show(report)
     for baseline, size in (uncompressed | peers).items():
         compare(report, max(ours.values()), baseline, size, GOAL if baseline in uncompressed else 1)
+    compare_processes(report)
     return report.finish(options.json)
 
 

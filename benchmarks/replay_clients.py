@@ -7,6 +7,7 @@ is the bottleneck: chunks are encoded once, and only their sequence number is ch
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -19,10 +20,13 @@ import msgpack
 import numpy as np
 
 from dpsr_apex.envs.compression import FrameCodec
+from dpsr_apex.envs.decompression import Decompressor
+from dpsr_apex.processes.discovery import FileRegistry, find_head
 from dpsr_apex.processes.link import request_to_join
 from dpsr_apex.processes.startup import allow_many_connections
-from dpsr_apex.replay.transitions import Stack
-from dpsr_apex.roles.experience import decompress
+from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.replay.transitions import PackedTransitions, Stack
+from dpsr_apex.roles.experience import decompress, read_packed
 from dpsr_apex.wire.codec import Frame, decode, encode
 from dpsr_apex.wire.messages import (
     Acknowledged,
@@ -37,18 +41,23 @@ from dpsr_apex.wire.messages import (
 )
 from dpsr_apex.wire.sockets import ClientSocket, wait
 
+KEYLESS = "BENCHMARK_WITHOUT_KEYS"  # environment variable: connect to `benchmarks.keyless_replay`
 HEARTBEAT_PERIOD = 1.0  # seconds, as in the real processes
 MAX_WAIT = 0.005  # seconds between two checks for messages
 SEQUENCE_INDEX = 2  # of the sequence number in the header of a chunk
 CODEC = FrameCodec((84, 84), np.uint8)
+ACTIONS = 18  # of any game
 
 
 class Member:
     """One connection to the replay, joined as a member of the run."""
 
-    def __init__(self, endpoint: str, run_id: str, role: str, name: str) -> None:
-        self.client = ClientSocket(endpoint)
-        request = encode(request_to_join(run_id, role, name, "synthetic"))
+    def __init__(self, run: RunDirectory, role: str, name: str) -> None:
+        found = find_head(FileRegistry(run.connection), run.key_of(role), role)
+        assert found is not None
+        endpoint, keys = found.address
+        self.client = ClientSocket(endpoint, None if KEYLESS in os.environ else keys)
+        request = encode(request_to_join(run.identity.read_text(), role, name, "synthetic"))
         while not self.client.send(request):
             time.sleep(0.01)
         while not any(isinstance(message, Welcome) for message in self.received()):
@@ -145,10 +154,10 @@ def save_chunks(chunks: list[Chunk], file: Path) -> None:
 class Writers:
     """`count` actors that send as fast as they are acknowledged."""
 
-    def __init__(self, endpoint: str, run_id: str, count: str, window: str, encoding: str, file: str) -> None:
+    def __init__(self, run: str, count: str, window: str, encoding: str, file: str) -> None:
         chunks = LiveEncoding(Path(file)) if encoding == "live" else Recording(Path(file))
         self._streams = [
-            Stream(Member(endpoint, run_id, "actor", f"actor-{count}-{i}"), chunks, int(window))
+            Stream(Member(RunDirectory(Path(run)), "actor", f"actor-{count}-{i}"), chunks, int(window))
             for i in range(int(count))
         ]
         self._clients = [stream.member.client for stream in self._streams]
@@ -181,8 +190,8 @@ class Writers:
 class Reader:
     """A learner that receives batches as fast as possible, and optionally decompresses and answers them."""
 
-    def __init__(self, endpoint: str, run_id: str, batch_size: str, prefetch: str) -> None:
-        self._member = Member(endpoint, run_id, "learner", "learner")
+    def __init__(self, run: str, batch_size: str, prefetch: str) -> None:
+        self._member = Member(RunDirectory(Path(run)), "learner", "learner")
         self._errors = np.random.default_rng(0).lognormal(-3.0, 2.0, (64, int(batch_size)))
         self._request = encode(SampleRequest())
         self._prefetch = int(prefetch)
@@ -204,8 +213,9 @@ class Reader:
             if isinstance(message, Batch):
                 self._requested -= 1
                 batches += 1
+                assert isinstance(message.transitions, PackedTransitions)
                 if decompresses:
-                    decompress(message.transitions, CODEC)
+                    decompress(message.transitions.unpack(), CODEC)
                 if answers:
                     errors = self._errors[batches % len(self._errors)]
                     self._member.client.send(encode(Priorities(message.era, message.identities, errors)))
@@ -221,15 +231,62 @@ class Reader:
         self._member.leave()
 
 
-WORKERS: dict[str, type[Writers] | type[Reader]] = {"writers": Writers, "reader": Reader}
+class PipelineReader:
+    """A learner without a network: one thread receives and decodes batches, which are then decompressed."""
+
+    def __init__(self, run: str, prefetch: str) -> None:
+        self._member = Member(RunDirectory(Path(run)), "learner", "pipeline")
+        self._request = encode(SampleRequest())
+        self._prefetch = int(prefetch)
+        self._requested = 0
+        self._decompressors = {threads: Decompressor(CODEC, threads) for threads in (1, 2, 4)}
+
+    def run(self, seconds: float, threads: int) -> tuple[int, float]:
+        """Decompress batches for `seconds` with this number of threads, 0 for one call per frame."""
+        decompressor = self._decompressors.get(threads)
+        started, batches = time.perf_counter(), 0
+        while time.perf_counter() - started < seconds:
+            while self._requested < self._prefetch and self._member.client.send(self._request):
+                self._requested += 1
+            wait([self._member.client], MAX_WAIT)
+            for message in self._member.received():
+                if isinstance(message, Batch):
+                    self._requested -= 1
+                    batches += 1
+                    assert isinstance(message.transitions, PackedTransitions)
+                    if decompressor is None:
+                        rows = message.transitions.unpack()
+                        CODEC.decompress_stacks([*rows.s_tm1, *rows.s_t])
+                    else:
+                        read_packed(message.transitions, decompressor, ACTIONS)
+        self.heartbeat()
+        return batches, time.perf_counter() - started
+
+    def heartbeat(self) -> None:
+        """Send a heartbeat."""
+        self._member.heartbeat()
+
+    def leave(self) -> None:
+        """Leave the run."""
+        self._member.leave()
+
+
+WORKERS: dict[str, type[Writers] | type[Reader] | type[PipelineReader]] = {
+    "writers": Writers,
+    "reader": Reader,
+    "pipeline": PipelineReader,
+}
 
 
 class Clients:
     """A worker in its own process; `arguments` are those of its class."""
 
-    def __init__(self, worker: str, *arguments: object) -> None:
+    def __init__(self, worker: str, *arguments: object, keys: bool = True) -> None:
         command = [sys.executable, "-m", "benchmarks.replay_clients", worker, *map(str, arguments)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = os.environ | ({} if keys else {KEYLESS: "1"})
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self._read()  # it has joined
 
     def ask(self, *command: float) -> tuple[int, float]:

@@ -14,39 +14,34 @@ Under Ape-X's load the reader also sends priorities, and the ratio of transition
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from benchmarks.measure import APEX_IN, APEX_OUT, BREAKOUT, Comparison, Report, Spread, cpu_of, parse_options, spread
+from benchmarks.measure import APEX_IN, APEX_OUT, Comparison, Report, Spread, cpu_of, parse_options, spread
 from benchmarks.peers import REVERB, Peer
-from benchmarks.replay_clients import Clients, save_chunks
+from benchmarks.process_memory import prediction, resident_memory
+from benchmarks.replay_clients import Clients
+from benchmarks.replay_head import Recorded, ReplayHead, configure, record, replay_process
 from dpsr_apex.config import Config
-from dpsr_apex.config_files import load_config
 from dpsr_apex.processes.control import address_of
-from dpsr_apex.processes.link import ask, ask_terms
+from dpsr_apex.processes.link import ask
 from dpsr_apex.processes.statistics import ask_stats
-from dpsr_apex.record.run_directory import RunDirectory, write_config
-from dpsr_apex.replay.transitions import Transitions, concatenate
-from dpsr_apex.roles.actor import Actor
-from dpsr_apex.roles.build import build_agent, build_env
+from dpsr_apex.roles.memory import estimate_memory
+from dpsr_apex.running import ensure_usable
 from dpsr_apex.wire.codec import encode
-from dpsr_apex.wire.messages import Chunk, SetRate, StatsRequest
+from dpsr_apex.wire.messages import SetRate, StatsRequest
 
 CAPACITY, LARGE_CAPACITY = 50_000, 1_000_000
 BATCH, LARGE_BATCH = 32, 512
-CHUNKS = 40  # recorded, and sent repeatedly
 SECONDS = 2.0  # per task and repetition
 LOAD_SECONDS = 3.0
 REPETITIONS = 5
@@ -56,39 +51,6 @@ REVERB_CHUNK, REVERB_IN_FLIGHT = 5, 64  # faster than chunks of 1 or 20, and tha
 
 Rates = dict[str, float]
 """Per second, by the name of the task."""
-
-
-class Recorded(NamedTuple):
-    """Recorded steps in the formats of both systems."""
-
-    chunks: list[Chunk]
-    arrays: dict[str, NDArray[Any]]  # frames, actions, rewards, ends, priorities
-
-
-def record(config: Config) -> Recorded:
-    """Record transitions of random play in Breakout, with synthetic lognormal |TD errors|."""
-    env = build_env(config, seed=0, training=True)
-    actor = Actor(config, build_agent(config, env, seed=0), [env], None, np.random.default_rng(0))
-    size = config.system.chunk
-    rows: deque[Transitions] = deque()
-    while len(rows) < CHUNKS * size:
-        if collected := actor.step():
-            rows.append(collected.transitions)
-    played = concatenate(rows)
-    errors = np.random.default_rng(0).lognormal(-3.0, 2.0, len(played))
-    empty = np.zeros(0)
-    chunks = [
-        Chunk(0, played.rows(i, i + size), errors[i : i + size], empty, empty.astype(np.int64), 0.0)
-        for i in range(0, len(played), size)
-    ]
-    arrays = {
-        "frames": env.codec.decompress_stacks([stack[-1:] for stack in played.s_t])[:, 0],
-        "actions": played.a_tm1,
-        "rewards": played.r_t,
-        "ends": played.terminal,
-        "priorities": errors,
-    }
-    return Recorded(chunks, arrays)
 
 
 class Counters(NamedTuple):
@@ -115,20 +77,16 @@ class Load(NamedTuple):
 class OurReplay:
     """The real replay process with a reader; writers can be added and removed."""
 
-    def __init__(self, config: Config, run: RunDirectory, pid: int, chunks: Path) -> None:
-        self._address = address_of(run)
-        self._run_id = ask_terms(self._address).run_id
+    def __init__(self, config: Config, head: ReplayHead) -> None:
+        self._address = address_of(head.run)
+        self._head = head
         self._config = config
-        self._pid = pid
-        self._chunks = chunks
-        self._reader = Clients(
-            "reader", self._address.endpoint, self._run_id, config.learner.batch_size, config.system.prefetch
-        )
+        self._reader = Clients("reader", head.run.path, config.learner.batch_size, config.system.prefetch)
 
     def writers(self, count: int, encoding: str = "recorded") -> Clients:
         """Start `count` actors; with encoding "live" they compress and encode every chunk."""
         window = self._config.system.in_flight // self._config.system.chunk  # chunks
-        return Clients("writers", self._address.endpoint, self._run_id, count, window, encoding, self._chunks)
+        return Clients("writers", self._head.run.path, count, window, encoding, self._head.chunks)
 
     def set_rate(self, steps_per_update: int) -> None:
         """Set the number of transitions per batch; 0: no limit."""
@@ -140,9 +98,13 @@ class OurReplay:
 
     def counters(self) -> Counters:
         """Return the current counters."""
-        cpu = cpu_of(self._pid)
+        cpu = cpu_of(self._head.pid)
         stats = ask_stats(self._address, StatsRequest(), 10.0)
         return Counters(time.perf_counter(), cpu, stats.t, stats.rate.batches)
+
+    def resident(self) -> int:
+        """Return the resident memory of the replay process in bytes."""
+        return resident_memory(self._head.pid)
 
     def close(self) -> None:
         """Stop the reader."""
@@ -187,46 +149,21 @@ def concurrently(write: Callable[[], float], read: Callable[[], float]) -> tuple
         return written.result(), read_back.result()
 
 
-def configure(capacity: int, batch_size: int) -> Config:
-    overrides = (
-        *("env.name=Breakout", "replay.method=double", f"replay.capacity={capacity}", "replay.replace_candidates=256"),
-        *("actor.exploration=1.0", f"learner.batch_size={batch_size}", "learner.learning_starts=1000"),
-        *("learner.steps_per_update=0", "run.total_steps=1000000000", "run.log_period=100000", "system.actors=4"),
-        *("run.checkpoint_period=0", "run.threads=1"),
-    )
-    return load_config(BREAKOUT, overrides=overrides)
-
-
 @contextmanager
 def serving(config: Config, recorded: Recorded) -> Iterator[OurReplay]:
-    """Run the real replay process inside the block."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = RunDirectory.create(Path(folder) / "run")
-        write_config(config, run)
-        chunks = Path(folder) / "chunks"
-        save_chunks(recorded.chunks, chunks)
-        command = [sys.executable, "-m", "dpsr_apex.cli", "replay", "--run-dir", str(run.path)]
-        with (run.logs / "replay.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-            try:
-                while not run.connection.exists():
-                    assert process.poll() is None, (run.logs / "replay.log").read_text()
-                    time.sleep(0.05)
-                with closing(OurReplay(config, run, process.pid, chunks)) as ours:
-                    yield ours
-            finally:
-                process.kill()
-                process.wait()
+    """Run the real replay process, with a reader, inside the block."""
+    with replay_process(config, recorded) as head, closing(OurReplay(config, head)) as ours:
+        yield ours
 
 
 # Compared with Reverb.
 
 TASKS: dict[str, tuple[str, str, float | None]] = {  # description, unit, goal
-    "in": ("insert transitions over sockets", "transitions/s", 4.0),
-    "out": ("sample batches of 32 over sockets, as arrays", "batches/s", 4.0),
+    "in": ("insert transitions over sockets", "transitions/s", 5.0),
+    "out": ("sample batches of 32 over sockets, as arrays", "batches/s", 5.0),
     "compressed": ("sample batches of 32 over sockets, ours compressed", "batches/s", None),
-    "both, in": ("insert and sample concurrently: transitions", "transitions/s", 4.0),
-    "both, out": ("insert and sample concurrently: batches of 32, as arrays", "batches/s", 4.0),
+    "both, in": ("insert and sample concurrently: transitions", "transitions/s", 5.0),
+    "both, out": ("insert and sample concurrently: batches of 32, as arrays", "batches/s", 5.0),
 }
 
 
@@ -268,9 +205,11 @@ def compare(report: Report, ours: OurReplay, recorded: Recorded) -> None:
 
 def carry_load(report: Report, recorded: Recorded) -> None:
     """Measure the load of one replay process as a multiple of Ape-X's, by its CPU time and by wall time."""
-    with serving(configure(LARGE_CAPACITY, LARGE_BATCH), recorded) as ours, closing(ours.writers(4)) as writers:
+    config = configure(LARGE_CAPACITY, LARGE_BATCH)
+    with serving(config, recorded) as ours, closing(ours.writers(4)) as writers:
         started = time.perf_counter()
-        writers.ask(0.0, LARGE_CAPACITY)
+        writers.ask(0.0, 2 * LARGE_CAPACITY)  # twice, because neighbours share frames until one of them is replaced
+        compare_memory(report, config, ours.resident())
         print(f"N = {LARGE_CAPACITY:,} filled in {time.perf_counter() - started:.0f} s")
         ours.set_rate(APEX_IN // APEX_OUT)
         loads = [one_load(ours, writers) for _ in range(1 + REPETITIONS)][1:]
@@ -282,6 +221,12 @@ def carry_load(report: Report, recorded: Recorded) -> None:
         }
         work = f"one replay process {where}, N = 1,000,000: 12,500 transitions and 19 batches of 512 per second"
         report.compare(Comparison(work, "Ape-X's published load", "loads", multiples, published, multiples, goal))
+
+
+def compare_memory(report: Report, config: Config, measured: int) -> None:
+    """Compare the resident memory of a full replay process with the prediction that is printed before a run starts."""
+    predicted = estimate_memory(config, ensure_usable(config).sizes).replay_process
+    report.compare(prediction(f"the replay process, Breakout, N = {LARGE_CAPACITY:,}", measured, predicted))
 
 
 def one_load(ours: OurReplay, writers: Clients) -> dict[str, Load]:
@@ -359,6 +304,7 @@ def main() -> int:
     config = configure(CAPACITY, BATCH)
     recorded = record(config)
     first = recorded.chunks[0]
+    report.figures["has_keys"] = True
     report.figures["bytes of a transition on the wire"] = sum(map(len, encode(first))) / len(first.transitions)
     with serving(config, recorded) as ours:
         compare(report, ours, recorded)

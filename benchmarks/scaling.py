@@ -38,29 +38,31 @@ class Costs(NamedTuple):
     transition_bytes: float  # in a chunk; three-step transitions as in Ape-X, as all sizes below
     batch_bytes: float
     weights_bytes: float  # of one network
+    plain_transition_bytes: float  # of these, not encrypted in the measured insertions
+    plain_batch_bytes: float  # of these, not encrypted in the measured batches
     chunk_encryption: float  # additional s per byte with keys
     batch_encryption: float  # additional s per byte with keys
     weights_sending: float  # s per byte of weights with keys, in total
 
     @property
     def insertion(self) -> float:
-        """CPU seconds per transition into a large replay, without keys; extrapolated."""
+        """CPU seconds per transition into a large replay, as measured; extrapolated."""
         return self.small_insertion + self.core_growth
 
     @property
     def batch(self) -> float:
-        """CPU seconds per batch of 512 with its priorities, without keys; extrapolated from the mixed load."""
+        """CPU seconds per batch of 512 with its priorities, as measured; extrapolated from the mixed load."""
         return (1.0 - self.mixed_in * self.insertion) / self.mixed_out
 
     @property
     def encrypted_insertion(self) -> float:
-        """CPU seconds per transition into a large replay, with keys; extrapolated."""
-        return self.insertion + self.transition_bytes * self.chunk_encryption
+        """CPU seconds per three-step transition into a large replay, with keys; extrapolated."""
+        return self.insertion + self.plain_transition_bytes * self.chunk_encryption
 
     @property
     def encrypted_batch(self) -> float:
-        """CPU seconds per batch of 512 with its priorities, with keys; extrapolated."""
-        return self.batch + self.batch_bytes * self.batch_encryption
+        """CPU seconds per batch of 512 three-step transitions with its priorities, with keys; extrapolated."""
+        return self.batch + self.plain_batch_bytes * self.batch_encryption
 
 
 class Fleet(NamedTuple):
@@ -89,6 +91,10 @@ def load_costs(results: Mapping[str, Any], wire: Mapping[str, Any]) -> Costs:
     mixed = traffic["N=1000000 batch=512 per cpu second"]
     insert = {size: core[f"insert, N = {size}"]["whole"]["cpu"]["median"] / 1e6 for size in (50_000, 1_000_000)}
     sizes = wire["figures"]["bytes"]["3 steps"]
+    # With keys, the speeds include the encryption of one-step transitions.
+    encrypted_already = (
+        wire["figures"]["bytes"]["1 steps"] if traffic.get("has_keys") else {"transition": 0, "batch": 0}
+    )
     plain, encrypted = (
         {name: wire["figures"][name][keys]["cpu"]["median"] / 1e9 for name in TRAFFIC}  # from ms per megabyte
         for keys in ("without keys", "with keys")
@@ -102,6 +108,8 @@ def load_costs(results: Mapping[str, Any], wire: Mapping[str, Any]) -> Costs:
         transition_bytes=sizes["transition"],
         batch_bytes=sizes["batch"],
         weights_bytes=sizes["weights"],
+        plain_transition_bytes=sizes["transition"] - encrypted_already["transition"],
+        plain_batch_bytes=sizes["batch"] - encrypted_already["batch"],
         chunk_encryption=encrypted["chunks in"] - plain["chunks in"],
         batch_encryption=encrypted["batches out"] - plain["batches out"],
         weights_sending=encrypted["weights out"],

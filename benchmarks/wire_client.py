@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dpsr_apex.wire.keys import load_client_keys
+from dpsr_apex.wire.keys import load_keys
+from dpsr_apex.wire.messages import ACTOR
 from dpsr_apex.wire.sockets import ClientSocket, wait
 
 IN_FLIGHT = 4  # requests without a response
@@ -31,6 +32,6 @@ def send_requests(client: ClientSocket, request: bytes, count: int) -> None:
 
 if __name__ == "__main__":
     endpoint, size, count, *key_file = sys.argv[1:]
-    keys = load_client_keys(Path(key_file[0])) if key_file else None
+    keys = load_keys(Path(key_file[0]), ACTOR) if key_file else None
     with closing(ClientSocket(endpoint, keys)) as client:
         send_requests(client, np.random.default_rng(0).bytes(int(size)), int(count))

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.measure import Elapsed, Report, interleave, parse_options, spread, timed
-from benchmarks.replay_traffic import configure
+from benchmarks.replay_head import configure
 from dpsr_apex.agent.protocol import Agent
 from dpsr_apex.config import Config
 from dpsr_apex.processes.weights import pack_weights
@@ -33,8 +33,8 @@ from dpsr_apex.replay.transitions import Transitions, concatenate
 from dpsr_apex.roles.actor import Actor
 from dpsr_apex.roles.build import build_agent, build_env
 from dpsr_apex.wire.codec import encode
-from dpsr_apex.wire.keys import CLIENT_FILE, load_server_keys, make_keys
-from dpsr_apex.wire.messages import Acknowledged, Chunk, Message, Priorities, Weights
+from dpsr_apex.wire.keys import load_keys, make_keys
+from dpsr_apex.wire.messages import ACTOR, SERVER, Acknowledged, Chunk, Message, Priorities, Weights
 from dpsr_apex.wire.sockets import Received, ServerSocket, wait
 
 TRANSITIONS = 20_000  # played and stored in the replay
@@ -102,7 +102,7 @@ def _others(replay: Replay, agent: Agent) -> tuple[float, float, float, float]:
         float(np.mean(sizes)),
         size_of(Weights(1, 1, 1, 1, pack_weights(agent.weights("online")), None)),
         size_of(Priorities(1 << 60, identities, identities.astype(np.float64))),
-        size_of(Acknowledged(1 << 20, 1 << 20, 1 << 20, 200)),
+        size_of(Acknowledged(1 << 20, 1 << 20, 1 << 20, 200, 0)),
     )
 
 
@@ -145,8 +145,9 @@ def serve(traffic: Traffic, keys: Path | None) -> Elapsed:
     `keys` is the folder of the key files.
     """
     response = np.random.default_rng(0).bytes(traffic.response)
-    server_keys, key_file = (load_server_keys(keys), keys / CLIENT_FILE) if keys else (None, None)
-    with closing(ServerSocket("tcp://127.0.0.1:0", server_keys)) as server, client_process(server, traffic, key_file):
+    server_keys, key_file = (load_keys(keys / "server.key", SERVER), keys / "actor.key") if keys else (None, None)
+    socket = ServerSocket("tcp://127.0.0.1:0", server_keys, accepted=[ACTOR])
+    with closing(socket) as server, client_process(server, traffic, key_file):
         client = next_request(server).sender
         with timed() as timer:
             for _ in range(traffic.repetitions):  # few responses are in flight at a time, so the queue is never full

@@ -14,6 +14,9 @@ from benchmarks.measure import Elapsed
 
 FOLDER = Path(__file__).parent
 TORCH = FOLDER / ".venv-torch" / "bin" / "python"  # tianshou, cpprb, stable-baselines3
+SCORE = FOLDER / ".venv-score" / "bin" / "python"  # training programs
+ENVPOOL = FOLDER / ".venv-envpool" / "bin" / "python"
+TORCHRL = FOLDER / ".venv-torchrl" / "bin" / "python"  # torchrl with the torch that it was built for
 REVERB = FOLDER / ".venv-reverb" / "bin" / "python"  # Reverb with TensorFlow, which need another numpy
 
 

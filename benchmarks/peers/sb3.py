@@ -31,7 +31,7 @@ LEARNING_STARTS = 1_000
 FEATURES, HEAD = 3136, 256
 
 
-class Torso(BaseFeaturesExtractor):  # type: ignore[misc]  # stable-baselines3 is not installed in this environment
+class Torso(BaseFeaturesExtractor):
     """The three convolutions."""
 
     def __init__(self, space: Any) -> None:
@@ -62,15 +62,15 @@ class Dueling(nn.Module):
         return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
-class DuelingQNetwork(QNetwork):  # type: ignore[misc]  # stable-baselines3 is not installed in this environment
+class DuelingQNetwork(QNetwork):
     """stable-baselines3's network with our heads."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.q_net = Dueling(int(self.action_space.n))
+        self.q_net = Dueling(int(self.action_space.n))  # type: ignore[assignment]  # DQN uses it as a module
 
 
-class DuelingPolicy(CnnPolicy):  # type: ignore[misc]  # stable-baselines3 is not installed in this environment
+class DuelingPolicy(CnnPolicy):
     """stable-baselines3's policy with our network."""
 
     def make_q_net(self) -> QNetwork:
@@ -87,7 +87,7 @@ class Progress(NamedTuple):
     updates: int
 
 
-class Measurement(BaseCallback):  # type: ignore[misc]  # stable-baselines3 is not installed in this environment
+class Measurement(BaseCallback):
     """Measures on command; in between, training is paused."""
 
     def __init__(self) -> None:

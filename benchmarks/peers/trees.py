@@ -10,11 +10,8 @@ priority (tianshou: also the minimum) as their own replays do, as running extrem
 from __future__ import annotations
 
 import gc
-import operator
-import random
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +20,7 @@ from numpy.typing import NDArray
 ALPHA, BETA, GAMMA = 0.6, 0.4, 0.3
 CANDIDATES = 256
 BATCH = 32
+OBSERVATION = 4  # numbers, as in CartPole
 WARM_UP = 4  # 1 / WARM_UP of the operations are run before timing, to fill the caches
 
 Floats = NDArray[np.float64]
@@ -111,88 +109,82 @@ class Cpprb:
         self.sampling.update_priorities(self.sampling.sample(BATCH, beta=BETA)["indexes"], priorities)
 
 
-class PythonTree:
-    """A binary segment tree in a list, as in OpenAI's baselines, on which the authors' code is based."""
-
-    def __init__(self, operation: Callable[[float, float], float], neutral: float, leaves: list[float]) -> None:
-        self.operation = operation
-        self.width = 1 << (len(leaves) - 1).bit_length()
-        self.nodes = [neutral] * self.width + leaves + [neutral] * (self.width - len(leaves))
-        for node in range(self.width - 1, 0, -1):
-            self.nodes[node] = operation(self.nodes[2 * node], self.nodes[2 * node + 1])
-
-    def __setitem__(self, leaf: int, number: float) -> None:
-        node = leaf + self.width
-        self.nodes[node] = number
-        node //= 2
-        while node >= 1:
-            self.nodes[node] = self.operation(self.nodes[2 * node], self.nodes[2 * node + 1])
-            node //= 2
-
-    def reduce(self, start: int, stop: int) -> float:
-        """Reduce the leaves from `start` to `stop` (exclusive)."""
-        return self._reduce(start, stop, 1, 0, self.width)
-
-    def find(self, target: float) -> int:
-        """Return the leaf in whose share of the sum the target lies."""
-        assert 0 <= target <= self.reduce(0, self.width) + 1e-5
-        node = 1
-        while node < self.width:
-            if self.nodes[2 * node] > target:
-                node = 2 * node
-            else:
-                target -= self.nodes[2 * node]
-                node = 2 * node + 1
-        return node - self.width
-
-    def _reduce(self, start: int, stop: int, node: int, first: int, end: int) -> float:
-        if (start, stop) == (first, end):
-            return self.nodes[node]
-        middle = (first + end) // 2
-        if stop <= middle:
-            return self._reduce(start, stop, 2 * node, first, middle)
-        if start >= middle:
-            return self._reduce(start, stop, 2 * node + 1, middle, end)
-        left = self._reduce(start, middle, 2 * node, first, middle)
-        return self.operation(left, self._reduce(middle, stop, 2 * node + 1, middle, end))
-
-
-class Python:
-    """The data structures of the authors' code: trees as Python lists, candidates sampled one after the other."""
+class CpprbBuffer:
+    """cpprb's prioritized buffer as in a training loop on CartPole: add a step; sample and update."""
 
     def __init__(self, priorities: Floats, rng: np.random.Generator) -> None:
-        del rng  # Python's generator is faster for single numbers
-        self.random = random.Random(0)
-        self.maximum = float(priorities.max())
-        self.births = list(range(1, priorities.size + 1))
-        self.t = priorities.size
-        self.sampling = PythonTree(operator.add, 0.0, (priorities**ALPHA).tolist())
-        self.replacing = PythonTree(operator.add, 0.0, (priorities**-GAMMA).tolist())
-        self.minimum = PythonTree(min, float("inf"), (priorities**ALPHA).tolist())
+        from cpprb import PrioritizedReplayBuffer
+
+        size = priorities.size
+        observation = {"shape": OBSERVATION, "dtype": np.float32}
+        columns: dict[str, dict[str, Any]] = {name: {"dtype": np.float32} for name in ("rew", "done")}
+        columns |= {"obs": observation, "next_obs": observation, "act": {"dtype": np.int64}}
+        self.t = 0
+        self.observations = rng.normal(size=(size, OBSERVATION)).astype(np.float32)
+        self.buffer = PrioritizedReplayBuffer(size, columns, alpha=ALPHA, eps=1e-6)
+        zeros, obs = np.zeros(size, np.float32), self.observations
+        self.buffer.add(obs=obs, next_obs=obs, rew=zeros, done=zeros, act=zeros, priorities=priorities)
 
     def insert(self) -> None:
-        """Sample candidates by p ** -gamma and replace the oldest of them."""
-        oldest = min(self._sample(self.replacing, CANDIDATES), key=self.births.__getitem__)
-        self.t += 1
-        self.births[oldest] = self.t
-        self.sampling[oldest] = self.minimum[oldest] = self.maximum**ALPHA
-        self.replacing[oldest] = self.maximum**-GAMMA
+        """Add one step, with the maximum priority."""
+        self.t = (self.t + 1) % (len(self.observations) - 1)
+        step = self.observations[self.t : self.t + 2]
+        self.buffer.add(obs=step[0], act=1, rew=0.5, next_obs=step[1], done=0.0)
 
     def sample_update(self, priorities: Floats) -> None:
-        """Sample by p ** alpha, compute weights, update priorities."""
-        slots = self._sample(self.sampling, BATCH)
-        minimum = self.minimum.reduce(0, len(self.births))
-        np.array([(self.sampling.nodes[self.sampling.width + slot] / minimum) ** -BETA for slot in slots])
-        for slot, priority in zip(slots, priorities.tolist(), strict=True):
-            self.sampling[slot] = self.minimum[slot] = priority**ALPHA
-            self.maximum = max(self.maximum, priority)
-
-    def _sample(self, tree: PythonTree, count: int) -> list[int]:
-        width = tree.reduce(0, len(self.births)) / count
-        return [tree.find((i + self.random.random()) * width) for i in range(count)]
+        """Sample transitions with weights, update their priorities."""
+        batch = self.buffer.sample(BATCH, beta=BETA)
+        self.buffer.update_priorities(batch["indexes"], priorities)
 
 
-PEERS: dict[str, type[Any]] = {"tianshou": Tianshou, "cpprb": Cpprb, "python": Python}
+class TianshouBuffer:
+    """tianshou's prioritized buffer as in a training loop on CartPole: add a step; sample and update."""
+
+    def __init__(self, priorities: Floats, rng: np.random.Generator) -> None:
+        from tianshou.data import Batch, PrioritizedReplayBuffer
+
+        size = priorities.size
+        self.observations = rng.normal(size=(size + 1, OBSERVATION)).astype(np.float32)
+        self.t = 0
+        self.batch = Batch
+        never = np.zeros(size, np.bool_)
+        self.buffer = PrioritizedReplayBuffer(size, ALPHA, BETA)
+        self.insert()  # allocates the columns
+        self.buffer.set_batch(
+            Batch(
+                obs=self.observations[:-1],
+                obs_next=self.observations[1:],
+                act=np.ones(size, np.int64),
+                rew=np.full(size, 0.5),
+                terminated=never,
+                truncated=never.copy(),
+                done=never.copy(),
+                info=Batch(),
+            )
+        )
+        self.buffer.init_weight(np.arange(size))
+        self.buffer.update_weight(np.arange(size), priorities)
+        self.buffer._size = size  # all rows are filled; adding them one by one would take minutes
+
+    def insert(self) -> None:
+        """Add one step, with the maximum priority."""
+        self.t = (self.t + 1) % (len(self.observations) - 1)
+        first, second = self.observations[self.t : self.t + 2]
+        step = {"act": 1, "rew": 0.5, "terminated": False, "truncated": False, "info": {}}
+        self.buffer.add(self.batch(obs=first, obs_next=second, **step))
+
+    def sample_update(self, priorities: Floats) -> None:
+        """Sample transitions with weights, update their priorities."""
+        _, slots = self.buffer.sample(BATCH)
+        self.buffer.update_weight(slots, priorities)
+
+
+PEERS: dict[str, type[Any]] = {
+    "tianshou": Tianshou,
+    "cpprb": Cpprb,
+    "cpprb_buffer": CpprbBuffer,
+    "tianshou_buffer": TianshouBuffer,
+}
 
 
 def repeat(trees: Trees, task: str, count: int) -> tuple[float, float]:
