@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpsr_apex.formatting import duration, interval, number, probability
+from dpsr_apex.formatting import in_order, interval, number, probability
 from dpsr_apex.report.command import report_runs
 
 DOCS = Path(__file__).parent
@@ -48,7 +48,7 @@ def fill_in(text: str) -> str:
 
 
 def _table(kind: str, experiment: str) -> str:
-    tables = {"scores": _scores, "improvements": _improvements, "success": _success, "time": _time}
+    tables = {"scores": _scores, "improvements": _improvements, "success": _success}
     return tables[kind](PUBLISHED / experiment)
 
 
@@ -83,7 +83,7 @@ def _success(folder: Path) -> str:
     """Return the fractions of seeds that reached the goal in training, and in the final evaluation."""
     lines = [
         [row["environment"], f"`{row['group']}`", row["seeds"], *_share(row, "found"), *_share(row, "kept")]
-        for row in _read(folder / "success.csv")
+        for row in sorted(_read(folder / "success.csv"), key=lambda row: in_order(row["environment"]))
     ]
     return _markdown(["environment", "method", "seeds", "found", "95% interval", "kept", "95% interval"], lines)
 
@@ -91,16 +91,6 @@ def _success(folder: Path) -> str:
 def _share(row: dict[str, str], name: str) -> list[str]:
     value, low, high = (probability(float(row[key])) for key in (name, f"{name}_low", f"{name}_high"))
     return [value, f"{low} – {high}"]
-
-
-def _time(folder: Path) -> str:
-    """Return the time and the speed of the runs of every group."""
-    lines = [
-        [row["environment"], f"`{row['group']}`", row["runs"], duration(float(row["elapsed_seconds"])),
-         number(float(row["steps_per_second"]))]
-        for row in _read(folder / "throughput.csv")
-    ]  # fmt: skip
-    return _markdown(["environment", "method", "runs", "wall clock per run", "steps/s"], lines)
 
 
 def _interval(row: dict[str, str], decimals: int | None = None) -> str:
