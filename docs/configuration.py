@@ -12,16 +12,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dpsr_apex.config import AT_MOST, SECTIONS, SETTINGS, Config, describe
+from dpsr_apex.config import AT_MOST, FIXED, INCIDENTAL, SECTIONS, SETTINGS, Config, describe
 from dpsr_apex.config_files import toml_value
 from dpsr_apex.schedules import Schedule
 
 PAGE = Path(__file__).with_name("configuration.md")
 UNITS: Final = (
     *("transitions", "environment steps", "episodes", "frames", "seconds", "batches", "checkpoints"),
-    *("environments", "processes", "threads", "units", "quantiles", "updates"),
+    *("environments", "processes", "threads", "units", "quantiles", "updates", "MiB"),
 )
-COLUMNS: Final = ("key", "default", "type", "range", "unit", "meaning")
+COLUMNS: Final = ("key", "default", "meaning", "values")
 
 HEAD = """# Configuration
 
@@ -50,6 +50,11 @@ starts, with a message that states what is allowed. `RUN_DIR/config.toml` contai
 A *schedule* is a number, or `{ start = A, end = B, over = F }`: linear from A to B over the first fraction F of the
 run, and constant at B afterwards. It is a function of t, the number of transitions inserted so far. Its range applies
 to A and B.
+
+Before a run is resumed, its `config.toml` may be edited: the new values take effect from there on, and are listed. A
+checkpoint depends on the settings that are marked *fixed*: if one of them differs from the value that the checkpoint
+was written with, `resume` and everything else that reads the checkpoint refuses it, with both values. `system.actors`
+may change, except to or from 0.
 """
 
 
@@ -64,7 +69,7 @@ class Comment(NamedTuple):
 def write_page() -> str:
     """Return the whole page."""
     sections = [_section(name, kind) for name, kind in SECTIONS.items()]
-    return "\n".join([HEAD, *sections, _limits()])
+    return "\n".join([HEAD, *sections, _limits(), _recording()])
 
 
 def comments_of(kind: Any) -> dict[str, Comment]:
@@ -88,11 +93,19 @@ def _section(name: str, kind: Any) -> str:
 
 
 def _row(key: str, default: Any, comment: Comment) -> str:
-    kind, numbers = SETTINGS[key]
-    words = "a schedule" if kind is Schedule else describe(kind)
     meaning = f"{comment.symbol}: {comment.meaning}" if comment.symbol else comment.meaning
     shown = "–" if default is None else f"`{toml_value(default)}`"
-    return _line([f"`{key}`", shown, words, "" if numbers is None else str(numbers), comment.unit, meaning])
+    return _line([f"`{key}`", shown, meaning, values_of(key, comment.unit)])
+
+
+def values_of(key: str, unit: str) -> str:
+    """Return which values a setting accepts, in which unit, and whether it is fixed."""
+    kind, numbers = SETTINGS[key]
+    words = "a schedule" if kind is Schedule else describe(kind)
+    kind_of_value, *optional = words.split(" or left out")
+    accepted = kind_of_value if numbers is None else f"{kind_of_value} {numbers}"
+    parts = [accepted, unit, "or left out" if optional else "", "*fixed*" if key in FIXED else ""]
+    return ", ".join(filter(None, parts))
 
 
 def _line(cells: Any) -> str:
@@ -102,6 +115,16 @@ def _line(cells: Any) -> str:
 def _limits() -> str:
     lines = [f"- `{key}` must not be greater than `{bound}`." for key, bound in AT_MOST]
     return "\n".join(["## Constraints between settings", "", *lines, ""])
+
+
+def _recording() -> str:
+    """Return the settings that reports do not group by."""
+    words = (
+        "These settings determine what is recorded or checked, and cannot change what is learned. `dpsr-apex report`",
+        "puts seeds that differ only in them into one group:",
+    )
+    head = ["## Settings that do not affect learning", "", *words, ""]
+    return "\n".join([*head, *(f"- `{key}`" for key in INCIDENTAL), ""])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the tables of replay methods into README.md and docs/concepts.md: `make docs`.
+"""Write the tables of replay methods into docs/concepts.md: `make docs`.
 
 Methods are those of `dpsr_apex/methods.py`; what a sampler, a remover or a recycler does is the docstring of its
 class. A test compares the pages.
@@ -18,7 +18,7 @@ from dpsr_apex.replay.removers import REMOVERS
 from dpsr_apex.replay.samplers import SAMPLERS
 
 ROOT = Path(__file__).parents[1]
-PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "concepts.md")
+PAGES: Final = (ROOT / "docs" / "concepts.md",)
 _MARKED = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- end of methods -->)", re.DOTALL)
 
 

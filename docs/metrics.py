@@ -12,9 +12,10 @@ PAGE = Path(__file__).with_name("metrics.md")
 HEAD = """# Metrics
 
 Every key in a row of `RUN_DIR/metrics.jsonl`, generated from `dpsr_apex/record/metric_table.py` by `make docs`. A row
-is one line of JSON, written every `run.log_period` transitions and at the end. TensorBoard shows all scalars under the
-names below. A number that is unknown or not finite is null. Keys that end in `_per_second` or `_seconds` depend on the
-wall clock; all others are identical whenever a single-process run is repeated.
+is one line of JSON, written every `run.log_period` transitions and at the end. TensorBoard and the
+[trackers](tracking.md) show the scalars by group, such as `learner/loss`: the group is the title below in lower case,
+and `eval` for an evaluation. A number that is unknown or not finite is null. Keys that end in `_per_second` or
+`_seconds` depend on the wall clock; all others are identical whenever a single-process run is repeated.
 
 Counters are totals since the start of the run, across resumes. Single-process runs have neither the section
 *Processes* nor `learner_waiting`.

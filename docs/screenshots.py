@@ -1,4 +1,4 @@
-"""Take the pictures of the README: a real run in a pseudo-terminal, and a real report in a browser.
+"""Take pictures for the documentation: a real run in a pseudo-terminal, and a real report in a browser.
 
     python docs/screenshots.py live                 docs/pictures/live.png
     python docs/screenshots.py report runs/report   docs/pictures/report.png, by headless Chromium
