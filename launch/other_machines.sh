@@ -2,11 +2,11 @@
 # Actors on other machines, for a run whose head and learner are on this one. Manually, this takes three commands:
 #
 #   here     .venv/bin/dpsr-apex train atari/breakout --actors 2 --run-dir runs/breakout --bind 0.0.0.0:5555
-#   here     scp -p runs/breakout/keys/client.key other-host:
-#   there    .venv/bin/dpsr-apex actor --connect this-host:5555 --key ~/client.key        once per core
+#   here     scp -p runs/breakout/keys/actor.key other-host:
+#   there    .venv/bin/dpsr-apex actor --connect this-host:5555 --key ~/actor.key         once per core
 #
-# The key file grants access to the run: keep it as private as an ssh key. It is created for its owner only, and scp -p
-# preserves that. The replay listens at the given port and the learner at the next one (5555 and 5556): open both.
+# Whoever has the key file can send transitions to the run: keep it as private as an ssh key. It is created for its owner
+# only, and scp -p preserves that. The replay listens at the given port and the learner at the next one (5555 and 5556): open both.
 # Actors may join and leave during the run: acknowledged transitions are kept, and pending recycling requests are
 # reassigned.
 #
@@ -24,11 +24,13 @@ test $# -ge 3 || stop "usage: $0 RUN_DIR ACTORS HOST..."
 run=$1 actors=$2
 shift 2
 test -f "$run/connection.json" || stop "$run is not running"
-test -f "$run/keys/client.key" || stop "$run accepts only this machine: start it with --bind 0.0.0.0:5555"
+if test -z "${HEAD:-}" && grep -Eq '"tcp://(127\.|\[::1\])' "$run/connection.json"; then
+    stop "$run accepts only this machine: start it with --bind 0.0.0.0:5555"
+fi
 port=$(sed 's/.*"endpoint": "[^"]*:\([0-9]*\)".*/\1/' "$run/connection.json")
 
 for host in "$@"; do
-    scp -pq "$run/keys/client.key" "$host:.dpsr_apex.key"
+    scp -pq "$run/keys/actor.key" "$host:.dpsr_apex.key"
     for number in $(seq "$actors"); do
         act="actor --connect ${HEAD:-$(hostname)}:$port --key ~/.dpsr_apex.key --name $host-$number"
         # With --lifeline an actor leaves when its standard input is closed, which happens when this script ends.

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-SUFFIXES = {".md", ".py", ".toml"}
+SUFFIXES = {".css", ".html", ".js", ".md", ".py", ".toml"}
 ANY_SUFFIX = "launch"  # the folder of which all files are checked
 
-CHECKED = ("README.md", "benchmarks", "configs", "docs", "dpsr_apex", "examples", "launch", "tests", "tools")
+CHECKED = (
+    *("CHANGELOG.md", "README.md", "SECURITY.md"),
+    *("benchmarks", "configs", "docs", "dpsr_apex", "examples", "launch", "tests", "tools"),
+)
 """Folders and files, relative to the root of the project."""
 
 EXCLUDED = ("tools/check_words.py", "tests/unit/test_check_words.py")

@@ -16,17 +16,31 @@ PACKAGE = Path(__file__).parents[1] / "dpsr_apex"
 
 LAYERS: dict[str, tuple[str, ...]] = {
     "base": (
-        *("timeouts", "errors", "files", "formatting", "state", "schedules", "methods", "agents", "imports"),
-        *("config", "config_files", "exploration", "interrupt"),
+        *(
+            "timeouts",
+            "errors",
+            "checksums",
+            "files",
+            "rate_limit",
+            "logs",
+            "machine",
+            "formatting",
+            "state",
+            "schedules",
+            "methods",
+            "agents",
+            "imports",
+        ),
+        *("trackers", "config", "config_files", "exploration", "interrupt"),
     ),
     "domain": ("replay", "envs", "agent", "wire"),
     "protocol": ("protocol",),
     "roles": ("roles",),
-    "record": ("record",),
+    "record": ("record", "callbacks"),
     "live": ("live",),
     "run": ("solo", "processes", "supervise", "running"),
-    "tools": ("inspection", "check", "play", "watch", "report", "experiment"),
-    "front": ("api", "cli", "__init__"),
+    "tools": ("inspection", "check", "listing", "play", "watch", "report", "experiment", "web"),
+    "front": ("api", "sb3", "cli", "__init__"),
 }
 """The parts of each layer, lowest first."""
 
