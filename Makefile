@@ -9,9 +9,11 @@ MUTATIONS ?= 1000000
 HISTORIES ?=
 SEED ?= 0
 WORKERS ?= 2
+AGAIN ?=
 
 BIN := .venv/bin
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder \
+	$(if $(AGAIN),--last-failed --last-failed-no-failures none)
 READY := .venv/.ready
 FUZZER := build/atheris
 PEERS := $(addprefix benchmarks/peers/.venv-,torch reverb envpool)
@@ -28,7 +30,7 @@ install: $(READY) ## Set up .venv with the pinned versions
 train: $(READY) ## Train on KungFuMaster for a few minutes; ARGS="cartpole --actors 2" for another run
 	$(BIN)/dpsr-apex train $(ARGS)
 
-test: $(READY) ## Run all tests except the slow ones; WORKERS=1 for one process
+test: $(READY) ## Run all tests except the slow ones; WORKERS=1 for one process, AGAIN=1 for those that failed
 	$(PYTEST) -m "not slow"
 
 test-unit: $(READY) ## Run the unit tests and the simulation

@@ -55,9 +55,10 @@ def test_a_limit_of_the_older_control_groups_counts(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_this_process_is_counted_in_bytes(tmp_path: Path) -> None:
+    content = b"x" * (50 * 2**20)
     before = resident_memory()
-    with mmap.mmap(-1, 50 * 2**20) as block:  # new pages, unlike memory that was freed before
-        block.write(b"x" * len(block))
+    with mmap.mmap(-1, len(content)) as block:  # new pages, unlike memory that was freed before
+        block.write(content)
         after = resident_memory()
     assert before is not None
     assert after is not None
