@@ -26,7 +26,7 @@ from dpsr_apex.processes.link import request_to_join
 from dpsr_apex.processes.startup import allow_many_connections
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.transitions import PackedTransitions, Stack
-from dpsr_apex.roles.experience import decompress, read_packed
+from dpsr_apex.roles.experience import read_packed
 from dpsr_apex.wire.codec import Frame, decode, encode
 from dpsr_apex.wire.messages import (
     Acknowledged,
@@ -196,6 +196,7 @@ class Reader:
         self._request = encode(SampleRequest())
         self._prefetch = int(prefetch)
         self._requested = 0
+        self._decompress = Decompressor(CODEC)
         self._last_heartbeat = time.perf_counter()
 
     def run(self, seconds: float, decompresses: bool, answers: bool) -> tuple[int, float]:
@@ -215,7 +216,10 @@ class Reader:
                 batches += 1
                 assert isinstance(message.transitions, PackedTransitions)
                 if decompresses:
-                    decompress(message.transitions.unpack(), CODEC)
+                    read = read_packed(message.transitions, self._decompress, ACTIONS)
+                    assert read is not None
+                    for states in (read.s_tm1, read.s_t):
+                        read.frames[states]  # as arrays of whole observations
                 if answers:
                     errors = self._errors[batches % len(self._errors)]
                     self._member.client.send(encode(Priorities(message.era, message.identities, errors)))
@@ -246,19 +250,23 @@ class PipelineReader:
         decompressor = self._decompressors.get(threads)
         started, batches = time.perf_counter(), 0
         while time.perf_counter() - started < seconds:
+            # As the learner does: the next batches are requested before this one is decompressed.
             while self._requested < self._prefetch and self._member.client.send(self._request):
                 self._requested += 1
-            wait([self._member.client], MAX_WAIT)
-            for message in self._member.received():
-                if isinstance(message, Batch):
-                    self._requested -= 1
-                    batches += 1
-                    assert isinstance(message.transitions, PackedTransitions)
-                    if decompressor is None:
-                        rows = message.transitions.unpack()
-                        CODEC.decompress_stacks([*rows.s_tm1, *rows.s_t])
-                    else:
-                        read_packed(message.transitions, decompressor, ACTIONS)
+            if (frames := self._member.client.receive()) is None:
+                wait([self._member.client], MAX_WAIT)
+                continue
+            message = decode(frames)
+            if not isinstance(message, Batch):
+                continue
+            self._requested -= 1
+            batches += 1
+            assert isinstance(message.transitions, PackedTransitions)
+            if decompressor is None:
+                rows = message.transitions.unpack()
+                CODEC.decompress_stacks([*rows.s_tm1, *rows.s_t])
+            else:
+                read_packed(message.transitions, decompressor, ACTIONS)
         self.heartbeat()
         return batches, time.perf_counter() - started
 

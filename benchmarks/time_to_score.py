@@ -5,20 +5,24 @@ CPU time of the training without imports and evaluations, which are the same for
 changes, for vectors `classic`, for MinAtar `modern`; the peers' settings are in `peers/score.py`. A run that does not
 reach the score counts with all of its time, so a ratio to it is too small; how many reached it is in the results.
 
-It takes hours, so it is no part of `make bench`.
+It takes hours, so it is no part of `make bench`. Finished runs are kept in a file, so that the same command continues
+after an interruption; runs of another machine are repeated, because CPU times of two machines cannot be compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.measure import Comparison, Report, spread
 from benchmarks.peers import FOLDER, SCORE
 from benchmarks.score_run import EPISODES, TASKS, Task
+from dpsr_apex.machine import cpu_model
 
 PEERS = {"dqn": "stable-baselines3 DQN", "qrdqn": "sb3-contrib QR-DQN"}
 GOAL = 2.0
@@ -33,31 +37,53 @@ class Trained(NamedTuple):
     reached: bool
 
 
-def outcome(command: list[str]) -> Trained:
+class Finished:
+    """The outcomes of all finished runs on this machine, kept in a file of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._machine = cpu_model()
+        rows = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
+        self._outcomes = {tuple(row["run"]): Trained(**row["outcome"]) for row in rows}
+
+    def outcome(self, name: str, program: str, seed: int, command: list[str]) -> Trained:
+        """Return the outcome of a run, which is made if it has not finished before."""
+        run = (self._machine, name, program, seed)
+        if run not in self._outcomes:
+            self._outcomes[run] = found = trained_by(command)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"run": run, "outcome": found._asdict()}) + "\n")
+        print(f"{name}, seed {seed}, {program}: {self._outcomes[run]}", flush=True)
+        return self._outcomes[run]
+
+
+def trained_by(command: list[str]) -> Trained:
     """Run a program and return the outcome that it prints last."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     cpu, steps, score, reached = done.stdout.splitlines()[-1].split()
     return Trained(float(cpu), int(steps), float(score), reached == "True")
 
 
-def runs_of(name: str, task: Task, seed: int) -> dict[str, Trained]:
-    """Train with every program, one after the other."""
-    ours = [sys.executable, "-m", "benchmarks.score_run", name, str(seed)]
+def commands(name: str, task: Task, seed: int) -> Mapping[str, list[str]]:
+    """Return the command of each program."""
     numbers = [task.score, task.steps, task.check, EPISODES, seed]
     peers = {
         label: [str(SCORE), "-P", str(FOLDER / "score.py"), algorithm, task.env, *map(str, numbers)]
         for algorithm, label in PEERS.items()
     }
-    found = {}
-    for label, command in ({"ours": ours} | peers).items():
-        found[label] = outcome(command)
-        print(f"{name}, seed {seed}, {label}: {found[label]}", flush=True)
-    return found
+    return {"ours": [sys.executable, "-m", "benchmarks.score_run", name, str(seed)]} | peers
 
 
-def compare(report: Report, name: str, task: Task, seeds: int) -> None:
-    """Compare all programs on one task."""
-    rounds = [runs_of(name, task, seed) for seed in range(seeds)]
+def compare(report: Report, finished: Finished, name: str, task: Task, seeds: int) -> None:
+    """Compare all programs on one task; they run one after the other, seed by seed."""
+    rounds = [
+        {
+            program: finished.outcome(name, program, seed, command)
+            for program, command in commands(name, task, seed).items()
+        }
+        for seed in range(seeds)
+    ]
     for label in PEERS.values():
         reached = " and ".join(
             f"{sum(found[who].reached for found in rounds)} of {seeds} by {who}" for who in ("ours", label)
@@ -85,10 +111,18 @@ def main() -> int:
     parser.add_argument("--task", choices=TASKS, action="append", help="(default: all)")
     parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
+    parser.add_argument(
+        "--finished",
+        type=Path,
+        default=Path("runs/bench/time_to_score.jsonl"),
+        metavar="FILE",
+        help="where finished runs are kept; remove it after a change of settings (default: %(default)s)",
+    )
     arguments = parser.parse_args()
     report = Report("time_to_score")
+    finished = Finished(arguments.finished)
     for name in arguments.task or TASKS:
-        compare(report, name, TASKS[name], arguments.seeds)
+        compare(report, finished, name, TASKS[name], arguments.seeds)
     return report.finish(arguments.json)
 
 
