@@ -173,13 +173,13 @@ class Recycling:
         # A copy, because an environment may keep or modify the frames.
         with _restored_state():
             self._env.restore(starts.snapshots[row], starts.s_tm1[row], self._s_tm1[row].copy())
-        self._labeller.begin_episode(int(starts.episode_steps[row]))
+            self._labeller.begin_episode(int(starts.episode_steps[row]))
+            labels = self._labeller.label()
         self._entered.append(row)
         self._lengths.append(0)
         self._rewards.append(0.0)
         self._frames = [self._s_tm1[row]]
         self._complete = len(self._arrived)
-        labels = self._labeller.label()
         self._step(Start(starts.s_tm1[row], int(self._actions[row]), starts.snapshots[row], labels))
 
     def _continue(self) -> None:
@@ -189,8 +189,8 @@ class Recycling:
         else:
             action = int(self._agent.act(self._env.frames[np.newaxis])[0])
         with _restored_state():
-            snapshot = self._env.snapshot()
-        self._step(Start(self._env.stack, action, snapshot, self._labeller.label()))
+            snapshot, labels = self._env.snapshot(), self._labeller.label()
+        self._step(Start(self._env.stack, action, snapshot, labels))
 
     def _step(self, start: Start) -> None:
         with _restored_state():
