@@ -70,6 +70,8 @@ class NameOrClass(NamedTuple):
 
 Device = Literal["auto", "cpu", "cuda"]
 
+ROUND_STEPS: Final = 50_000  # environment steps of all candidates of a round, at most: they must fit in one message
+
 _AGENTS: Final = NameOrClass(tuple(AGENTS))
 _NETWORKS: Final = NameOrClass(tuple(NETWORKS))
 _METHODS: Final = OneOf(tuple(METHODS))
@@ -99,7 +101,7 @@ class ReplayConfig:
     bias_annealing: Annotated[Schedule, Range(0, 1)] = Schedule(0.4, 1.0)  # beta(t): importance weights; 1 removes bias
     replacing_exponent: Annotated[Schedule, _EXPONENTS] = constant(0.3)  # gamma(t): candidates sampled by p ** -gamma
     replace_candidates: Annotated[int, Range(0)] = 256  # C_c, transitions: candidates, of which the oldest is replaced
-    recycle_candidates: Annotated[int, Range(0)] = 16  # C_r, transitions: candidates per recycling round
+    recycle_candidates: Annotated[int, Range(0, ROUND_STEPS)] = 16  # C_r, transitions: candidates per recycling round
     recycle_period: Annotated[int, Range(0)] = 10_000  # F_r, transitions: period of recycling rounds; 0 = off
     recycle_at_max_priority: bool = False  # M: recycled transitions enter with the maximum priority, not their own
     recycle_share: Annotated[float, Range(0, 0.99)] = 0.0  # share of all steps; above 0, it replaces recycle_period
@@ -304,8 +306,6 @@ CHANGEABLE: Final = (
     *("run.checkpoints_kept", "run.durability", "run.learner_state_period", "run.track", "run.threads"),
 )
 
-ROUND_STEPS: Final = 50_000  # environment steps of all candidates of a round, at most: they must fit in one message
-
 # The first setting may not be greater than the second.
 AT_MOST: Final = (
     ("replay.replace_candidates", "replay.capacity"),
@@ -438,7 +438,7 @@ def _conflicts(config: Config, values: dict[str, Any]) -> Iterator[Fault]:
         allowed = ">= 2, since one slot of each round goes to the new transition, or recycling must be off"
         yield Fault("replay.recycle_candidates", replay.recycle_candidates, allowed)
     most = ROUND_STEPS // max(replay.recycle_candidates, 1)
-    if replay.recycles and replay.recycle_steps > max(most, 1):
+    if replay.recycles and replay.recycle_steps > most:
         allowed = f"at most {most}: {replay.recycle_candidates} candidates may take {ROUND_STEPS} steps together"
         yield Fault("replay.recycle_steps", replay.recycle_steps, allowed)
     if config.run.environment_steps is not None and config.system.actors != 0:

@@ -62,8 +62,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "replay.replace_candidates must be at most replay.capacity, which is 50000 (got 60000)",
     ),
     (
-        {"replay.recycle_candidates": 50_001},
-        "replay.recycle_candidates must be at most replay.capacity, which is 50000 (got 50001)",
+        {"replay.recycle_candidates": 10_001, "replay.capacity": 10_000},
+        "replay.recycle_candidates must be at most replay.capacity, which is 10000 (got 10001)",
+    ),
+    (
+        {"replay.recycle_candidates": 50_001, "replay.capacity": 100_000},
+        "replay.recycle_candidates must be between 0 and 50000 (got 50001)",
     ),
     ({"replay.replace_candidates": 0}, "replay.replace_candidates must be >= 1 with replay.method = 'dpsr' (got 0)"),
     ({"replay.replace_candidates": -1}, "replay.replace_candidates must be >= 0 (got -1)"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsr_apex.config import (
+    ROUND_STEPS,
     ActorConfig,
     Config,
     ConfigError,
@@ -266,7 +267,7 @@ def configs(draw: st.DrawFn) -> Config:
                 bias_annealing=schedules(1),
                 replacing_exponent=schedules(5),
                 replace_candidates=st.integers(1, capacity),
-                recycle_candidates=st.integers(2, capacity),
+                recycle_candidates=st.integers(2, min(capacity, ROUND_STEPS)),
                 recycle_period=periods,
                 priority_floor=st.floats(1e-50, 1),
                 exponent_tolerance=units,
