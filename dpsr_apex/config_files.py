@@ -88,7 +88,7 @@ def _read(source: str | Path) -> tuple[dict[str, Any], Path]:
     if own:
         return read_toml(own[0]), own[0]
     words = [f"{word[0].upper()}{word[1:]}" for word in game.split("_") if word]
-    return {"base": "paper", "params": COMMON_SET, "env": {"name": "".join(words)}}, Path(f"{source}")
+    return {"base": "paper", "params": COMMON_SET, "env": {"name": "".join(words)}}, Path(source)
 
 
 def _same_game(one: str, other: str) -> bool:
@@ -134,9 +134,9 @@ def dump_config(config: Config) -> str:
 
 
 def ensure_same(config: Config, kept: Path) -> None:
-    """Raise ConfigError if the config differs from the one saved in `kept`; the number of actors may differ."""
+    """Raise ConfigError if the config differs from the one saved in `kept`; the number of actors may, unless it is 0."""
     there, here = settings(load_config(kept)), settings(config)
-    changeable = {"system.actors"} if there["system.actors"] and here["system.actors"] != 0 else set()
+    changeable = set() if 0 in (there["system.actors"], here["system.actors"]) else {"system.actors"}
     differing = [f"{key} = {there[key]!r}" for key in there.keys() - changeable if there[key] != here[key]]
     if differing:
         found = ", ".join(sorted(differing))

@@ -20,9 +20,10 @@ from dpsr_apex.config import (
     LearnerConfig,
     ReplayConfig,
     RunConfig,
+    SystemConfig,
     validate,
 )
-from dpsr_apex.config_files import describe_params, dump_config, load_config
+from dpsr_apex.config_files import describe_params, dump_config, ensure_same, load_config
 from dpsr_apex.imports import CLASS_NAME
 from dpsr_apex.schedules import Schedule, constant
 
@@ -310,6 +311,23 @@ def test_a_dump_loads_as_an_equal_configuration(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.getbasetemp() / "round_trip.toml"
     path.write_text(dump_config(config), encoding="utf-8")
     assert load_config(path) == config
+
+
+def with_actors(actors: int | None) -> Config:
+    return Config(system=SystemConfig(actors=actors))
+
+
+@pytest.mark.parametrize(("kept", "given"), [(None, 3), (2, None), (2, 3), (None, None), (0, 0)])
+def test_a_run_may_continue_with_another_number_of_actors(tmp_path: Path, kept: int | None, given: int | None) -> None:
+    path = written(tmp_path, dump_config(with_actors(kept)))
+    ensure_same(with_actors(given), path)
+
+
+@pytest.mark.parametrize(("kept", "given"), [(0, 1), (1, 0), (0, None), (None, 0)])
+def test_a_single_process_run_continues_as_one(tmp_path: Path, kept: int | None, given: int | None) -> None:
+    path = written(tmp_path, dump_config(with_actors(kept)))
+    with pytest.raises(ConfigError, match=rf"holds another run, with system\.actors = {kept};"):
+        ensure_same(with_actors(given), path)
 
 
 @pytest.mark.parametrize(
