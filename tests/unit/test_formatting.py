@@ -37,6 +37,8 @@ from dpsr_apex.formatting import (
         (1e-6, 4, "1e-06"),
         (999.4, 3, "999"),
         (999.9, 3, "1,000"),
+        (999.95, 4, "1,000"),
+        (-999.999, 5, "-1,000"),
         (-1234.5, 3, "-1,234"),
         (123456.0, 4, "123,456"),
         (0, 3, "0"),
@@ -63,6 +65,11 @@ def test_a_short_number_is_right_to_three_digits(value: float) -> None:
     scale = {"k": 1e3, "M": 1e6}.get(text[-1], 1.0)
     read = float(text.rstrip("kM").replace(",", "")) * scale
     assert math.isclose(read, value, rel_tol=0.0051, abs_tol=1e-300)
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_a_dash_also_in_short(value: float | None) -> None:
+    assert short(value) == DASH
 
 
 @pytest.mark.parametrize(
