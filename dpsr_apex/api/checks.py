@@ -63,7 +63,7 @@ def reward(value: Any, name: str) -> float:
 def integers(value: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return integers of this shape."""
     array = _shaped(to_array(value, name), name, shape)
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iu" and array.size:  # an empty list becomes an array of floats
         raise UserError(f"{name} must be integers (got {array.dtype})")
     return array.astype(np.int64, copy=False)
 

@@ -548,6 +548,28 @@ def test_wrong_priorities_are_refused_and_change_nothing(ids: Any, td_errors: An
     assert buffer._replay.priorities.tolist() == before
 
 
+def test_no_priorities_change_nothing() -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    add_steps(buffer, 3)
+    before = buffer._replay.priorities.tolist()
+    buffer.update_priorities([], [])
+    assert buffer._replay.priorities.tolist() == before
+    assert buffer.counters["priorities_updated"] == buffer.counters["priorities_stale"] == 0
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 3, 3), (3, 3, 1), (0, 4, 4), (2, 65, 65), (65, 2, 66)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_observations_of_any_shape_are_returned(shape: tuple[int, ...], dtype: type[np.number[Any]]) -> None:
+    buffer = da.ReplayBuffer(10, spaces.Box(0, 255, shape, dtype), THREE)
+    obs, next_obs = (np.random.default_rng(seed).integers(0, 255, shape).astype(dtype) for seed in (1, 2))
+    buffer.add(obs, 0, 1.0, next_obs, True, False)
+    batch = buffer.sample(2)
+    assert batch.obs.dtype == dtype
+    for row in range(2):
+        np.testing.assert_array_equal(batch.obs[row], obs)
+        np.testing.assert_array_equal(batch.next_obs[row], next_obs)
+
+
 def test_what_cannot_be_sampled_or_recycled_is_refused() -> None:
     buffer = da.ReplayBuffer(10, VECTOR, THREE)
     with pytest.raises(da.UserError, match="the buffer is empty"):
