@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpsr_apex.api import checks
 from dpsr_apex.checksums import add_checksum
-from dpsr_apex.envs.compression import DamagedFrame, DamagedSnapshot, verify_checksum
+from dpsr_apex.envs.compression import DamagedSnapshot, verify_checksum
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.errors import UserError
@@ -130,7 +130,7 @@ class SnapshotEnv(gymnasium.Env[Observation, Any]):
             raise UserError("this snapshot was taken without its observation; pass it as `observation`")
         try:
             self.stacked.restore(state, stack)
-        except (DamagedFrame, DamagedSnapshot) as error:
+        except DamagedSnapshot as error:
             raise RefusedSnapshot(f"snapshot: {error}") from error
         return self.observation
 

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from dpsr_apex.envs.compression import FrameCodec
+from dpsr_apex.envs.compression import FrameCodec, raising_damage
 from dpsr_apex.envs.keys import coarse_key_for, hash_key
 from dpsr_apex.envs.observations import conversion_for, describe
 from dpsr_apex.envs.snapshot import (
@@ -135,12 +135,14 @@ class StackedEnv:
     def restore(self, snapshot: bytes, stack: Stack, frames: NDArray[Any] | None = None) -> None:
         """Return to the state of `snapshot`, where the observation was `stack`. `game_score` is not restored.
 
-        `frames` is the decompressed `stack`, if the caller has it already; it must not be changed afterwards.
+        `frames` is the decompressed `stack`, if the caller has it already; it must not be changed afterwards. Raise
+        DamagedSnapshot for a state that the environment does not restore, whatever it raises.
         """
         if self._restorable is None:
             raise self._unusable("it cannot be restored", "Implement snapshot() and restore()")
-        frames = self.codec.decompress_stack(stack) if frames is None else frames
-        self._restorable.restore(snapshot, frames)
+        with raising_damage():
+            frames = self.codec.decompress_stack(stack) if frames is None else frames
+            self._restorable.restore(snapshot, frames)
         self.frames, self.stack = frames, stack
         self._life_lost = False
 

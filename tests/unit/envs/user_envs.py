@@ -72,6 +72,11 @@ class Raising(Good):
         raise RuntimeError("state is not available")
 
 
+class RaisingRestore(Good):
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:
+        raise KeyError("no such state")
+
+
 class BadReward(Good):
     def reward(self) -> float:
         return float("nan") if self.steps == 3 else 0.0
