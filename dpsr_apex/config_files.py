@@ -134,7 +134,7 @@ def dump_config(config: Config) -> str:
 
 
 def ensure_same(config: Config, kept: Path) -> None:
-    """Raise ConfigError if the config differs from the one saved in `kept`; the number of actors may, unless it is 0."""
+    """Raise ConfigError if the config differs from the one saved in `kept`, except in a number of actors above 0."""
     there, here = settings(load_config(kept)), settings(config)
     changeable = set() if 0 in (there["system.actors"], here["system.actors"]) else {"system.actors"}
     differing = [f"{key} = {there[key]!r}" for key in there.keys() - changeable if there[key] != here[key]]

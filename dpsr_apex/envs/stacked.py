@@ -204,13 +204,14 @@ class StackedEnv:
 
     def _checked(self, observation: Any) -> Frame:
         frame = self._converted(observation)
-        if frame.shape != self.codec.shape or frame.dtype.kind != self.codec.dtype.kind:
+        fits = frame.dtype == np.uint8 if self.shows_pixels else frame.dtype.kind == "f"
+        if frame.shape != self.codec.shape or not fits:
             raise self._unusable(
                 f"its observation is {frame.dtype}{frame.shape} but its observation_space is "
                 f"{self.codec.dtype}{self.codec.shape}",
                 "Make the two agree",
             )
-        if frame.dtype == np.uint8:
+        if self.shows_pixels:
             return frame
         frame = frame.astype(self.codec.dtype)
         if not np.isfinite(frame).all():
