@@ -241,31 +241,29 @@ class Replay:
         self.counters.priorities_stale += identities.size - slots.size
 
     def read(self, identities: Integers) -> Transitions:
-        """Return the transitions with these identities; raise KeyError naming the first that is not stored."""
-        slots = identities % self.config.capacity
-        missing = identities[(self._slots.identities[slots] != identities) | (identities < 0)]
+        """Return the transitions with these identities; raise KeyError naming the lowest that is not stored."""
+        missing = np.setdiff1d(identities, self.stored(identities))
         if missing.size:
             raise KeyError(f"transition {missing[0]} is not in the replay")
-        return self._store.read(slots)
+        return self._store.read(identities % self.config.capacity)
 
-    def slots_of(self, identities: Integers) -> Integers:
-        """Return the slots of those of these transitions that are stored, in their order."""
-        slots = identities % self.config.capacity
-        stored: Integers = slots[(self._slots.identities[slots] == identities) & (identities >= 0)]
+    def stored(self, identities: Integers) -> Integers:
+        """Return those of these identities whose transitions are stored, in their order."""
+        is_stored = self._slots.identities[identities % self.config.capacity] == identities
+        stored: Integers = identities[is_stored & (identities >= 0)]
         return stored
 
-    def rows_in(self, slots: Integers) -> StoredRows:
-        """Return everything stored in these slots; copies."""
-        columns = SlotColumns(*(getattr(self._slots, column.name)[slots] for column in SLOT_COLUMNS))
-        return StoredRows(columns, self._trees.priorities[slots], self._store.read(slots))
+    def rows_of(self, identities: Integers) -> StoredRows:
+        """Return everything about those of these transitions that are stored, in their order; copies."""
+        return self._rows_in(self.stored(identities) % self.config.capacity)
 
     def evict(self, identities: Integers) -> StoredRows:
         """Empty the slots of those of these transitions that are stored, and count them; return what was stored.
 
         An empty slot is never sampled, and is filled by a later transition.
         """
-        slots = self.slots_of(np.unique(identities))
-        evicted = self.rows_in(slots)
+        slots = self.stored(np.unique(identities)) % self.config.capacity
+        evicted = self._rows_in(slots)
         if slots.size:
             self._clear(slots)
         return evicted
@@ -281,6 +279,10 @@ class Replay:
         count = np.searchsorted(np.add.accumulate(sizes[order]), size) + 1
         largest: Integers = self._slots.identities[slots[order[:count]]]
         return largest
+
+    def _rows_in(self, slots: Slots) -> StoredRows:
+        columns = SlotColumns(*(getattr(self._slots, column.name)[slots] for column in SLOT_COLUMNS))
+        return StoredRows(columns, self._trees.priorities[slots], self._store.read(slots))
 
     def count_late(self, chains: int, steps: int) -> None:
         """Count results that came after the end of their round."""
