@@ -75,9 +75,9 @@ def test_every_state_of_an_episode_can_be_restored() -> None:
         while not terminal:
             other.restore(env.snapshot(), observation[np.newaxis])
             observation, *outcome = env.step(side)
-            terminal = outcome[1]
             again, *repeated = other.step(side)
             assert (again.tolist(), repeated) == (observation.tolist(), outcome)
+            terminal = bool(outcome[1])
         other.restore(env.snapshot(), observation[np.newaxis])
 
 
