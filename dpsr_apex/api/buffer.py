@@ -25,7 +25,8 @@ from dpsr_apex.files import to_json
 from dpsr_apex.machine import available_memory
 from dpsr_apex.protocol.conversions import chains_of, recycle_request
 from dpsr_apex.record.checkpoint import clock_of, discard_after, list_checkpoints, load_checkpoint, save_checkpoint
-from dpsr_apex.replay.replay import BadPriority, Replay
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.slots import BadPriority
 from dpsr_apex.replay.store import Rows
 from dpsr_apex.roles.memory import show_bytes, slot_bytes
 from dpsr_apex.roles.n_step import Arrived, as_transitions

@@ -69,7 +69,7 @@ def add_steps(buffer: da.ReplayBuffer, count: int, first: int = 0) -> None:
 
 def stored_in(buffer: da.ReplayBuffer, identities: NDArray[np.int64]) -> Experience:
     """These transitions, read as a batch is."""
-    return buffer._decompress(buffer._replay._store.gather(identities % buffer.capacity))
+    return buffer._decompress(buffer._replay._table.store.gather(identities % buffer.capacity))
 
 
 def test_the_settings_are_those_of_the_config_but_for_what_the_loop_decides() -> None:
