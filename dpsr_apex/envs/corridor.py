@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from dpsr_apex.envs.arguments import require_positive
 from dpsr_apex.envs.compression import DamagedSnapshot
 
 LEFT, RIGHT = 0, 1
@@ -33,8 +34,7 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
     action_names = ("left", "right")
 
     def __init__(self, depth: int = 100) -> None:
-        if not isinstance(depth, int) or depth < 1:
-            raise ValueError(f"depth must be an integer >= 1 (got {depth!r})")
+        require_positive("depth", depth)
         self.depth = depth
         longest = max(1.0, depth / RIGHT_LENGTH)
         self.observation_space = spaces.Box(np.array((-1, 0), np.float32), np.array((1, longest), np.float32))

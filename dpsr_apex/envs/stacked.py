@@ -72,7 +72,7 @@ class StackedEnv:
         self.game_score = 0.0  # sum of unclipped rewards since the start of the game, across lost lives
         self.game_steps = 0  # agent steps since the start of the game, across lost lives
         self._life_lost = False  # the episode has ended, the game has not
-        self._reset(seed)
+        self.reset(seed)
 
     @property
     def restorable(self) -> bool:
@@ -98,7 +98,15 @@ class StackedEnv:
 
     def reset(self, seed: int | None = None) -> None:
         """Start the next episode, with a new game if a seed is given; the stack is filled with its first frame."""
-        self._reset(seed)
+        observation, info = self.env.reset(seed=seed)
+        depth = self.observation_shape[0]
+        frame = self._checked(observation)
+        self.frames = np.repeat(frame[np.newaxis], depth, axis=0)
+        self.stack = (self.codec.compress(frame),) * depth
+        if seed is not None or not self._life_lost or info.get("new_game", False):
+            self.game_score = self._finite(float(info.get("score", 0.0)), "score")
+            self.game_steps = 0
+        self._life_lost = False
 
     def step(self, action: int) -> Step:
         """Take one action. After a terminal or truncated step, `reset` must be called."""
@@ -190,17 +198,6 @@ class StackedEnv:
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
-
-    def _reset(self, seed: int | None) -> None:
-        observation, info = self.env.reset(seed=seed)
-        depth = self.observation_shape[0]
-        frame = self._checked(observation)
-        self.frames = np.repeat(frame[np.newaxis], depth, axis=0)
-        self.stack = (self.codec.compress(frame),) * depth
-        if seed is not None or not self._life_lost or info.get("new_game", False):
-            self.game_score = self._finite(float(info.get("score", 0.0)), "score")
-            self.game_steps = 0
-        self._life_lost = False
 
     def _checked(self, observation: Any) -> Frame:
         frame = self._converted(observation)

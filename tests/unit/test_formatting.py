@@ -68,7 +68,7 @@ def test_a_short_number_is_right_to_three_digits(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_a_dash_also_in_short(value: float | None) -> None:
+def test_nan_and_infinity_are_a_dash_in_a_short_number(value: float | None) -> None:
     assert short(value) == DASH
 
 
