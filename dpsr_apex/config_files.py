@@ -16,19 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
-from dpsr_apex.config import (
-    SECTIONS,
-    SETTINGS,
-    Config,
-    ConfigError,
-    Fault,
-    SomeOf,
-    describe,
-    find_faults,
-    fits,
-    is_number,
-    settings,
-)
+from dpsr_apex.config import SECTIONS, SETTINGS, Config, ConfigError, Fault, find_faults, settings
+from dpsr_apex.kinds import SomeOf, describe, fits, is_number
 from dpsr_apex.schedules import Schedule, constant
 
 Option = TypeVar("Option")

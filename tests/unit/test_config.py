@@ -9,17 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from dpsr_apex.config import (
-    SETTINGS,
-    Config,
-    ConfigError,
-    OneOf,
-    Range,
-    ReplayConfig,
-    find_faults,
-    settings,
-    validate,
-)
+from dpsr_apex.config import SETTINGS, Config, ConfigError, ReplayConfig, find_faults, settings, validate
+from dpsr_apex.kinds import OneOf, Range
 from dpsr_apex.methods import METHODS
 from dpsr_apex.schedules import Schedule, constant
 
