@@ -45,7 +45,8 @@ class AtomicFile:
 
     def __init__(self, path: Path, mode: int = _ORDINARY) -> None:
         self.path = path
-        # A random name keeps two writers apart. The suffix is kept, because some writers choose a format by it.
+        # A random name, so that two writers never use the same file; the suffix is kept, because some choose a format
+        # by it.
         self.temporary = path.with_name(f"{UNFINISHED}{os.urandom(4).hex()}-{path.name}")
         os.close(os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
 

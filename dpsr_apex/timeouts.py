@@ -98,8 +98,8 @@ RAY_NODES_POLL = 1.0  # between two checks of the nodes
 RAY_HEAD_POLL = 0.2  # between two lookups of a replay that has not registered itself yet
 RAY_REGISTRY_POLL = 1.0  # between two lookups of a head that may have moved
 RAY_LOCK_RELEASE = 120.0  # for the lock of a replay whose node was lost: NFS holds it for up to 90 s
-SHARED_FOLDER_POLL = 0.1  # between two looks for that file
 SHARED_FOLDER = 5.0  # for a file that was written on one machine to be visible on another
+SHARED_FOLDER_POLL = 0.1  # between two checks for that file
 
 STOP_BUDGET = 10.0  # maximum time for a stopped run to save and end, as documented in the README
 

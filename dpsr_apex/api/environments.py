@@ -1,4 +1,4 @@
-"""Environments with snapshots for everybody: `make_env` and `make_vec`, as Gymnasium's Env and VectorEnv."""
+"""Environments with snapshots for a user's own code: `make_env` and `make_vec`, as Gymnasium's Env and VectorEnv."""
 
 from __future__ import annotations
 

@@ -117,23 +117,23 @@ class OpenRounds:
 
     def _write_first_steps(self, round_: Round, present: list[int], t: int) -> None:
         """Write each result into its candidate's slot, except the weakest: the waiting transition gets that slot."""
-        peak = self._table.trees.greatest
+        greatest = self._table.trees.greatest
         places = {identity: place for place, identity in enumerate(round_.candidates.tolist())}
         weakest = min(present, key=lambda identity: float(round_.answers[identity].td_errors[0]))
         for identity in present:
             if identity != weakest:
                 lineage = _lineage_of_chains(round_, np.array([places[identity]]))
-                self._write_recycled(identity, round_.answers[identity], lineage, peak, t)
+                self._write_recycled(identity, round_.answers[identity], lineage, greatest, t)
         priority = round_.waiting.priorities
-        waiting = round_.waiting._replace(priorities=np.where(np.isnan(priority), peak, priority))
+        waiting = round_.waiting._replace(priorities=np.where(np.isnan(priority), greatest, priority))
         self._table.write(self._table.slots_of(np.array([weakest])), waiting)
 
-    def _write_recycled(self, candidate: int, chain: Chain, lineage: Lineage, peak: float, t: int) -> None:
+    def _write_recycled(self, candidate: int, chain: Chain, lineage: Lineage, greatest: float, t: int) -> None:
         """Write the first step of a chain into the slot of its candidate."""
         slots = self._table.slots_of(np.array([candidate]))
         own = float(chain.td_errors[0]) + self._config.priority_floor
         gain = own - float(self._table.trees.priorities[slots[0]])
-        priority = peak if self._config.recycle_at_max_priority else own
+        priority = greatest if self._config.recycle_at_max_priority else own
         first, serials = chain.transitions.rows(0, 1), self._table.take_serials(1)
         self._table.write(slots, Arrivals(first, np.array([priority]), np.array([t]), serials, lineage))
         self._table.slots.gains[slots] = gain
