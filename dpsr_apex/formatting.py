@@ -57,8 +57,8 @@ def interval(low: float, high: float, show: Callable[[float | None], str] = numb
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds as h:mm:ss; two days or more as days and hours."""
-    if seconds is None:
+    """Format seconds as h:mm:ss; two days or more as days and hours; a dash for None, NaN and infinity."""
+    if seconds is None or not math.isfinite(seconds):
         return DASH
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

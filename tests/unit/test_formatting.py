@@ -81,6 +81,8 @@ def test_nan_and_infinity_are_a_dash_in_a_short_number(value: float | None) -> N
         (47 * 3_600 + 61, "47:01:01"),
         (51 * 3_600, "2 d 3 h"),
         (None, DASH),
+        (math.nan, DASH),
+        (math.inf, DASH),
     ],
 )
 def test_a_duration_is_in_hours_minutes_and_seconds_or_in_days(seconds: float | None, text: str) -> None:
