@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsr_apex.config import ReplayConfig
-from dpsr_apex.replay.open_rounds import load_rounds, save_rounds
 from dpsr_apex.replay.records import (
     Arrivals,
     Chains,
@@ -30,6 +29,7 @@ from dpsr_apex.replay.records import (
 )
 from dpsr_apex.replay.recyclers import RECYCLERS, Progress
 from dpsr_apex.replay.rounds import LaterSteps, OpenRounds
+from dpsr_apex.replay.saved_rounds import load_rounds, save_rounds
 from dpsr_apex.replay.slots import MAX_PRIORITIES, MAX_PRIORITY, priorities_of
 from dpsr_apex.replay.store import Rows
 from dpsr_apex.replay.survey import Survey
