@@ -94,7 +94,7 @@ class SnapshotEnv(gymnasium.Env[Observation, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode; with a seed, also a new game."""
-        own = None if seed is None else checks.natural(seed, "seed")
+        own = None if seed is None else checks.integer(seed, "seed", 0)
         super().reset(seed=own, options=options)
         self.stacked.reset(own)
         return self.observation, {}
