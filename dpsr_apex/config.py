@@ -21,6 +21,7 @@ from dpsr_apex.trackers import TRACKERS
 Device = Literal["auto", "cpu", "cuda"]
 
 ROUND_STEPS: Final = 50_000  # environment steps of all candidates of a round, at most: they must fit in one message
+MOST_IN_BATCH: Final = 100_000  # transitions, which must fit in one message
 
 _AGENTS: Final = NameOrClass(tuple(AGENTS))
 _NETWORKS: Final = NameOrClass(tuple(NETWORKS))
@@ -97,7 +98,7 @@ class LearnerConfig:
     dueling: bool = True  # separate heads for the value of a state and the advantages of actions
     quantiles: Annotated[int, Range(2, 1_000)] = 51  # quantiles: number per action, of the quantile agent
     quantile_priority: Literal["mean", "loss"] = "mean"  # priorities: |TD error| of the mean value, or quantile loss
-    batch_size: Annotated[int, Range(1)] = 32  # k, transitions: size of a batch
+    batch_size: Annotated[int, Range(1, MOST_IN_BATCH)] = 32  # k, transitions: size of a batch
     learning_rate: Annotated[Schedule, Range(0, above=True)] = constant(0.0005)  # eta(t): learning rate of Adam
     adam_epsilon: Annotated[float, Range(0, above=True)] = 1e-8  # added to the root of Adam's second moment
     discount: Annotated[float, Range(0, 1)] = 1.0  # discount factor per environment step
