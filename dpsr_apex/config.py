@@ -149,7 +149,7 @@ class RunConfig:
     """The run as a whole."""
 
     seed: Annotated[int, Range(0, 2**31 - 1)] = 0  # seed of all random generators
-    total_steps: Annotated[int, Range(1)] = 1_000_000  # T, transitions: length of the run
+    total_steps: Annotated[int, Range(1, 10**12)] = 1_000_000  # T, transitions: length of the run
     environment_steps: Annotated[int | None, Range(1)] = None  # environment steps: end of a single process; left out: T
     log_period: Annotated[int, Range(1)] = 1_000  # transitions: period of rows of metrics.jsonl
     checkpoint_period: Annotated[int, Range(0)] = 50_000  # transitions: period of checkpoints; 0 = only at the end

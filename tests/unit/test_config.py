@@ -117,6 +117,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"learner.batch_size": 1_001},
         "learner.batch_size must be at most learner.learning_starts, which is 1000 (got 1001)",
     ),
+    ({"run.total_steps": 10**30}, "run.total_steps must be between 1 and 1000000000000 (got 10000"),
     ({"learner.batch_size": 0}, "learner.batch_size must be between 1 and 100000 (got 0)"),
     ({"learner.batch_size": 100_001}, "learner.batch_size must be between 1 and 100000 (got 100001)"),
     ({"learner.learning_starts": 0}, "learner.learning_starts must be >= 1 (got 0)"),

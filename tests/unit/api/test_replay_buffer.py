@@ -426,7 +426,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replace_candidates": 11}, "replace_candidates must be at most capacity, which is 10"),
     ({"n_steps": 0}, "n_steps must be between 1 and 255"),
     ({"discount": 1.5}, "discount must be between 0 and 1"),
-    ({"total_steps": 0}, "total_steps must be >= 1"),
+    ({"total_steps": 0}, "total_steps must be between 1 and 1000000000000"),
     ({"seed": -1}, "seed must be between"),
     ({"alpha": 0.6}, "no setting 'alpha'; it has sampling_exponent"),
     ({"observation_space": spaces.Dict(a=VECTOR)}, "observation_space must be a Box"),
