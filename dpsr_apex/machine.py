@@ -97,7 +97,7 @@ def _quotas(root: Path) -> Iterator[int]:
     older = "cpu.cfs_quota_us", "cpu.cfs_period_us"
     for folder, is_unified in _folders(root, "cpu"):
         lines = _lines(folder / "cpu.max") if is_unified else [line for name in older for line in _lines(folder / name)]
-        numbers = " ".join(lines).split()  # a quota, which is no number if there is none, and its period
+        numbers = " ".join(lines).split()  # a quota, or a word if there is none, and its period
         if len(numbers) == 2 and all(map(str.isdecimal, numbers)):
             yield int(numbers[0]) // max(int(numbers[1]), 1)
 
