@@ -12,8 +12,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dpsr_apex.config import AT_MOST, FIXED, INCIDENTAL, SECTIONS, SETTINGS, Config, describe
+from dpsr_apex.config import AT_MOST, FIXED, INCIDENTAL, SECTIONS, SETTINGS, Config
 from dpsr_apex.config_files import toml_value
+from dpsr_apex.kinds import describe
 from dpsr_apex.schedules import Schedule
 
 PAGE = Path(__file__).with_name("configuration.md")

@@ -7,7 +7,7 @@ from functools import lru_cache
 from zlib import crc32
 
 CHECKSUM_BYTES = 4
-_RESIDUE = crc32(bytes(CHECKSUM_BYTES))  # the CRC of any bytes that end with their own CRC
+RESIDUE = crc32(bytes(CHECKSUM_BYTES))  # the CRC of any bytes that end with their own CRC
 
 
 def add_checksum(body: bytes) -> bytes:
@@ -17,7 +17,7 @@ def add_checksum(body: bytes) -> bytes:
 
 def are_intact(pieces: Iterable[bytes]) -> bool:
     """Whether `add_checksum` has returned each of these bytes."""
-    return not set(map(crc32, pieces)) - {_RESIDUE}
+    return not set(map(crc32, pieces)) - {RESIDUE}
 
 
 def is_intact(joined: bytes | memoryview, count: int) -> bool:

@@ -7,68 +7,21 @@ or a device; `dpsr_apex.config_files` reads TOML and merges overrides.
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field
-from types import NoneType, UnionType
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from dpsr_apex.agents import AGENTS, NETWORKS
 from dpsr_apex.errors import UserError
-from dpsr_apex.imports import CLASS_NAME
+from dpsr_apex.kinds import NameOrClass, OneOf, Range, SomeOf, describe, fits
 from dpsr_apex.methods import METHODS, Method
 from dpsr_apex.schedules import Schedule, constant
 from dpsr_apex.trackers import TRACKERS
 
-
-class Range(NamedTuple):
-    """The numbers from `low` to `high`, both included unless `above` excludes `low`.
-
-    For a schedule it applies to both ends, for a list to every element.
-    """
-
-    low: float
-    high: float = math.inf
-    above: bool = False
-
-    def __str__(self) -> str:
-        lower = f"> {self.low}" if self.above else f">= {self.low}"
-        if self.high == math.inf:
-            return lower
-        return f"{lower} and <= {self.high}" if self.above else f"between {self.low} and {self.high}"
-
-    def holds(self, number: float) -> bool:
-        """Whether `number` is in the range."""
-        return self.low <= number <= self.high and not (self.above and number == self.low)
-
-
-class OneOf(NamedTuple):
-    """The names that a setting may have."""
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "one of " + ", ".join(map(repr, self.names))
-
-
-class SomeOf(OneOf):
-    """The names of which a setting may list any, each once."""
-
-    def __str__(self) -> str:
-        return "a list of any of " + ", ".join(map(repr, self.names))
-
-
-class NameOrClass(NamedTuple):
-    """The names that a setting may have, or a user's own "package.module:Class"."""
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f'{OneOf(self.names)} or "package.module:Class"'
-
-
 Device = Literal["auto", "cpu", "cuda"]
+
+ROUND_STEPS: Final = 50_000  # environment steps of all candidates of a round, at most: they must fit in one message
+MOST_IN_BATCH: Final = 100_000  # transitions, which must fit in one message
 
 _AGENTS: Final = NameOrClass(tuple(AGENTS))
 _NETWORKS: Final = NameOrClass(tuple(NETWORKS))
@@ -99,7 +52,7 @@ class ReplayConfig:
     bias_annealing: Annotated[Schedule, Range(0, 1)] = Schedule(0.4, 1.0)  # beta(t): importance weights; 1 removes bias
     replacing_exponent: Annotated[Schedule, _EXPONENTS] = constant(0.3)  # gamma(t): candidates sampled by p ** -gamma
     replace_candidates: Annotated[int, Range(0)] = 256  # C_c, transitions: candidates, of which the oldest is replaced
-    recycle_candidates: Annotated[int, Range(0)] = 16  # C_r, transitions: candidates per recycling round
+    recycle_candidates: Annotated[int, Range(0, ROUND_STEPS)] = 16  # C_r, transitions: candidates per recycling round
     recycle_period: Annotated[int, Range(0)] = 10_000  # F_r, transitions: period of recycling rounds; 0 = off
     recycle_at_max_priority: bool = False  # M: recycled transitions enter with the maximum priority, not their own
     recycle_share: Annotated[float, Range(0, 0.99)] = 0.0  # share of all steps; above 0, it replaces recycle_period
@@ -145,7 +98,7 @@ class LearnerConfig:
     dueling: bool = True  # separate heads for the value of a state and the advantages of actions
     quantiles: Annotated[int, Range(2, 1_000)] = 51  # quantiles: number per action, of the quantile agent
     quantile_priority: Literal["mean", "loss"] = "mean"  # priorities: |TD error| of the mean value, or quantile loss
-    batch_size: Annotated[int, Range(1)] = 32  # k, transitions: size of a batch
+    batch_size: Annotated[int, Range(1, MOST_IN_BATCH)] = 32  # k, transitions: size of a batch
     learning_rate: Annotated[Schedule, Range(0, above=True)] = constant(0.0005)  # eta(t): learning rate of Adam
     adam_epsilon: Annotated[float, Range(0, above=True)] = 1e-8  # added to the root of Adam's second moment
     discount: Annotated[float, Range(0, 1)] = 1.0  # discount factor per environment step
@@ -196,7 +149,7 @@ class RunConfig:
     """The run as a whole."""
 
     seed: Annotated[int, Range(0, 2**31 - 1)] = 0  # seed of all random generators
-    total_steps: Annotated[int, Range(1)] = 1_000_000  # T, transitions: length of the run
+    total_steps: Annotated[int, Range(1, 10**12)] = 1_000_000  # T, transitions: length of the run
     environment_steps: Annotated[int | None, Range(1)] = None  # environment steps: end of a single process; left out: T
     log_period: Annotated[int, Range(1)] = 1_000  # transitions: period of rows of metrics.jsonl
     checkpoint_period: Annotated[int, Range(0)] = 50_000  # transitions: period of checkpoints; 0 = only at the end
@@ -304,8 +257,6 @@ CHANGEABLE: Final = (
     *("run.checkpoints_kept", "run.durability", "run.learner_state_period", "run.track", "run.threads"),
 )
 
-ROUND_STEPS: Final = 50_000  # environment steps of all candidates of a round, at most: they must fit in one message
-
 # The first setting may not be greater than the second.
 AT_MOST: Final = (
     ("replay.replace_candidates", "replay.capacity"),
@@ -349,66 +300,6 @@ def find_faults(config: Config) -> list[Fault]:
     return faults if unfit else faults + list(_conflicts(config, values))
 
 
-def fits(kind: Any, value: Any) -> bool:
-    """Whether `value` has this kind: like `isinstance`, except that a bool is not an int and NaN is not a float."""
-    if isinstance(kind, SomeOf):
-        return isinstance(value, tuple) and all(item in kind.names and value.count(item) == 1 for item in value)
-    if isinstance(kind, OneOf):
-        return isinstance(value, str) and value in kind.names
-    if isinstance(kind, NameOrClass):
-        return isinstance(value, str) and (value in kind.names or CLASS_NAME.fullmatch(value) is not None)
-    if isinstance(kind, UnionType):
-        return any(fits(option, value) for option in get_args(kind))
-    if kind == tuple[str, ...]:
-        return isinstance(value, tuple) and all(isinstance(name, str) and CLASS_NAME.fullmatch(name) for name in value)
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and len(value) > 0 and all(fits(int, item) for item in value)
-    if get_origin(kind) is dict:
-        return isinstance(value, dict) and _is_plain(value)
-    if kind is Schedule:
-        return isinstance(value, Schedule) and all(fits(float, number) for number in astuple(value))
-    if kind is float:
-        return is_number(value)
-    if kind is str:
-        return isinstance(value, str) and value != ""
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-
-
-def describe(kind: Any) -> str:
-    """Describe in words the values that `fits(kind, value)` accepts."""
-    if isinstance(kind, OneOf | NameOrClass):
-        return str(kind)
-    if isinstance(kind, UnionType):
-        return " or ".join(describe(option) for option in get_args(kind))
-    words = {
-        NoneType: "left out",
-        bool: "true or false",
-        int: "an integer",
-        float: "a finite number",
-        str: "a non-empty string",
-        tuple[str, ...]: 'a list of "package.module:Class"',
-        tuple: "a list of one or more integers",
-        dict: "a table of strings, finite numbers, booleans, and lists and tables of them",
-        Schedule: "a finite number, or a schedule such as { start = 1.0, end = 0.1, over = 0.5 }",
-    }
-    return words[kind if kind in words else get_origin(kind)]
-
-
-def is_number(value: Any) -> bool:
-    """Whether `value` is an int or a float that a finite float can hold."""
-    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_numeric and abs(value) <= sys.float_info.max
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether `value` survives a round trip through TOML unchanged."""
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return isinstance(value, str | bool) or is_number(value)
-
-
 def _numbers(key: str, value: Any, span: Range) -> list[tuple[str, float, Range]]:
     """Return the numbers that a setting consists of, each with its name and its range."""
     if value is None:
@@ -438,7 +329,7 @@ def _conflicts(config: Config, values: dict[str, Any]) -> Iterator[Fault]:
         allowed = ">= 2, since one slot of each round goes to the new transition, or recycling must be off"
         yield Fault("replay.recycle_candidates", replay.recycle_candidates, allowed)
     most = ROUND_STEPS // max(replay.recycle_candidates, 1)
-    if replay.recycles and replay.recycle_steps > max(most, 1):
+    if replay.recycles and replay.recycle_steps > most:
         allowed = f"at most {most}: {replay.recycle_candidates} candidates may take {ROUND_STEPS} steps together"
         yield Fault("replay.recycle_steps", replay.recycle_steps, allowed)
     if config.run.environment_steps is not None and config.system.actors != 0:

@@ -16,19 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
-from dpsr_apex.config import (
-    SECTIONS,
-    SETTINGS,
-    Config,
-    ConfigError,
-    Fault,
-    SomeOf,
-    describe,
-    find_faults,
-    fits,
-    is_number,
-    settings,
-)
+from dpsr_apex.config import SECTIONS, SETTINGS, Config, ConfigError, Fault, find_faults, settings
+from dpsr_apex.kinds import SomeOf, describe, fits, is_number
 from dpsr_apex.schedules import Schedule, constant
 
 Option = TypeVar("Option")
@@ -88,7 +77,7 @@ def _read(source: str | Path) -> tuple[dict[str, Any], Path]:
     if own:
         return read_toml(own[0]), own[0]
     words = [f"{word[0].upper()}{word[1:]}" for word in game.split("_") if word]
-    return {"base": "paper", "params": COMMON_SET, "env": {"name": "".join(words)}}, Path(f"{source}")
+    return {"base": "paper", "params": COMMON_SET, "env": {"name": "".join(words)}}, Path(source)
 
 
 def _same_game(one: str, other: str) -> bool:
@@ -134,9 +123,9 @@ def dump_config(config: Config) -> str:
 
 
 def ensure_same(config: Config, kept: Path) -> None:
-    """Raise ConfigError if the config differs from the one saved in `kept`; the number of actors may differ."""
+    """Raise ConfigError if the config differs from the one saved in `kept`, except in a number of actors above 0."""
     there, here = settings(load_config(kept)), settings(config)
-    changeable = {"system.actors"} if there["system.actors"] and here["system.actors"] != 0 else set()
+    changeable = set() if 0 in (there["system.actors"], here["system.actors"]) else {"system.actors"}
     differing = [f"{key} = {there[key]!r}" for key in there.keys() - changeable if there[key] != here[key]]
     if differing:
         found = ", ".join(sorted(differing))

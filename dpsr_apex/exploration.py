@@ -20,9 +20,11 @@ def rungs(index: int, actors: int, environments: int) -> Floats:
     return ladder(index % actors * environments, actors * environments)[:environments]
 
 
-def epsilons(config: Config, on: Floats, t: int) -> Floats:
-    """Return the epsilon of each environment at clock t; `on` are their epsilons on Ape-X's ladder."""
-    return on if config.actor.ladder else np.full_like(on, config.actor.exploration.at(t, config.run.total_steps))
+def epsilons(config: Config, constants: Floats, t: int) -> Floats:
+    """Return the epsilon of each environment at clock t; `constants` are those of Ape-X, used with `actor.ladder`."""
+    if config.actor.ladder:
+        return constants
+    return np.full_like(constants, config.actor.exploration.at(t, config.run.total_steps))
 
 
 def epsilon_ranges(config: Config, actors: int, t: int) -> list[list[float]]:

@@ -21,7 +21,7 @@ UNFINISHED = ".unfinished-"  # prefix of files and folders that are being writte
 PRIVATE = 0o600  # the mode of a file that only its owner may read
 PRIVATE_FOLDER = 0o700  # the mode of a folder that only its owner may enter
 _ORDINARY = 0o666  # minus the umask
-_TAIL = 65_536  # bytes; more than any row
+_TAIL = 65_536  # bytes: more than most rows
 
 Row = dict[str, Any]
 StrPath = str | os.PathLike[str]
@@ -45,7 +45,8 @@ class AtomicFile:
 
     def __init__(self, path: Path, mode: int = _ORDINARY) -> None:
         self.path = path
-        # A random name keeps two writers apart. The suffix is kept, because some writers choose a format by it.
+        # A random name, so that two writers never use the same file; the suffix is kept, because some choose a format
+        # by it.
         self.temporary = path.with_name(f"{UNFINISHED}{os.urandom(4).hex()}-{path.name}")
         os.close(os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
 
@@ -141,12 +142,21 @@ def read_last_row(path: Path) -> Row | None:
     """Return the last row of a file without reading the others; None if there is none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - _TAIL, 0))
-            lines = file.read().split(b"\n")[:-1]
+            row = _parse(_last_line(file))
     except FileNotFoundError:
         return None
-    row = _parse(lines[-1]) if lines else None
     return row if isinstance(row, dict) else None
+
+
+def _last_line(file: io.BufferedReader) -> bytes:
+    """Return the last complete line of a file; empty if there is none."""
+    size, tail = os.fstat(file.fileno()).st_size, _TAIL
+    while True:
+        start = file.seek(max(size - tail, 0))
+        lines = file.read(size - start).split(b"\n")[:-1]
+        if len(lines) > 1 or start == 0:  # the beginning of the first one may be missing
+            return lines[-1] if lines else b""
+        tail *= 2
 
 
 class RowReader:

@@ -20,7 +20,7 @@ def number(value: float | None, digits: int = 4) -> str:
     if value is None or not math.isfinite(value):
         return DASH
     text = f"{value:.{digits}g}"
-    return f"{value:,.0f}" if abs(value) >= 1000 or "e+" in text else text
+    return f"{value:,.0f}" if abs(float(text)) >= 1000 or "e+" in text else text
 
 
 def signed(value: float) -> str:
@@ -29,8 +29,8 @@ def signed(value: float) -> str:
 
 
 def short(value: float | None) -> str:
-    """Format with three significant digits, and k or M for thousands or millions."""
-    if value is None or abs(value) < 999.5:
+    """Format with three significant digits, and k or M for thousands or millions; a dash for None and NaN."""
+    if value is None or not math.isfinite(value) or abs(value) < 999.5:
         return number(value, 3)
     size, letter = (1e6, "M") if abs(value) >= 999_500 else (1e3, "k")
     return f"{value / size:.3g}{letter}"
@@ -57,8 +57,8 @@ def interval(low: float, high: float, show: Callable[[float | None], str] = numb
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds as h:mm:ss; two days or more as days and hours."""
-    if seconds is None:
+    """Format seconds as h:mm:ss; two days or more as days and hours; a dash for None, NaN and infinity."""
+    if seconds is None or not math.isfinite(seconds):
         return DASH
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -34,9 +34,10 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def usable_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def usable_cores(root: Path = ROOT) -> int:
+    """Return the number of CPU cores that this process may use, at least 1; a container may have fewer than all."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(min([cores, *_quotas(root)]), 1)
 
 
 def cpu_model(root: Path = ROOT) -> str:
@@ -82,20 +83,35 @@ def _meminfo(root: Path, name: str) -> int | None:
 
 
 def _groups(root: Path) -> Iterator[_Group]:
-    """Yield the control groups of this process that limit its memory, and those that contain them."""
+    """Yield the memory of the control groups that limit that of this process."""
+    unified = "memory.max", "memory.current", "inactive_file"
+    older = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+    for folder, is_unified in _folders(root, "memory"):
+        limit, used, files = unified if is_unified else older
+        if (most := _number(folder / limit)) is not None:
+            yield _Group(most, (_number(folder / used) or 0) - _statistic(folder, files))
+
+
+def _quotas(root: Path) -> Iterator[int]:
+    """Yield the whole cores of the control groups that limit those of this process."""
+    older = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+    for folder, is_unified in _folders(root, "cpu"):
+        lines = _lines(folder / "cpu.max") if is_unified else [line for name in older for line in _lines(folder / name)]
+        numbers = " ".join(lines).split()  # a quota, or a word if there is none, and its period
+        if len(numbers) == 2 and all(map(str.isdecimal, numbers)):
+            yield int(numbers[0]) // max(int(numbers[1]), 1)
+
+
+def _folders(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
+    """Yield the control groups of this process and those that contain them, and whether they are of version 2."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
-        if not controllers:
-            top, limit, used, files = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            top, limit = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-            used, files = "memory.usage_in_bytes", "total_inactive_file"
-        else:
+        if controllers and controller not in controllers.split(","):
             continue
+        top = root / "sys/fs/cgroup" / (controller if controllers else "")
         own = top / path.lstrip("/")
         for folder in (own, *(parent for parent in own.parents if parent.is_relative_to(top))):
-            if (most := _number(folder / limit)) is not None:
-                yield _Group(most, (_number(folder / used) or 0) - _statistic(folder, files))
+            yield folder, not controllers
 
 
 def _statistic(folder: Path, name: str) -> int:

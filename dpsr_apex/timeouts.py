@@ -37,7 +37,7 @@ SPACE_POLL = 0.5  # of a replay process that cannot start because the disk is fu
 
 # Traffic.
 CHUNK_FLUSH = 1.0  # after which an actor sends its transitions even if they do not fill a chunk
-CHUNK_PACE = 0.01  # times the number of actors: the same, so that the replay gets about 100 small chunks a second
+CHUNK_PACE = 0.01  # times the number of actors, if that is shorter: the replay gets about 100 such chunks a second
 THROTTLE_RELEASE = 1.0  # without a chunk that had to wait for updates, before actors may have more in flight again
 WEIGHTS_ANSWER = 10.0  # for requested weights, before they are requested again over a new socket; doubled each time
 WEIGHTS_MESSAGE = 10.0  # without any weights, before an actor logs what it waits for; doubled each time
@@ -98,8 +98,8 @@ RAY_NODES_POLL = 1.0  # between two checks of the nodes
 RAY_HEAD_POLL = 0.2  # between two lookups of a replay that has not registered itself yet
 RAY_REGISTRY_POLL = 1.0  # between two lookups of a head that may have moved
 RAY_LOCK_RELEASE = 120.0  # for the lock of a replay whose node was lost: NFS holds it for up to 90 s
-SHARED_FOLDER_POLL = 0.1  # between two looks for that file
 SHARED_FOLDER = 5.0  # for a file that was written on one machine to be visible on another
+SHARED_FOLDER_POLL = 0.1  # between two checks for that file
 
 STOP_BUDGET = 10.0  # maximum time for a stopped run to save and end, as documented in the README
 

@@ -21,7 +21,7 @@ def parse() -> argparse.Namespace:
     """Return the command line's arguments."""
     parser = argparse.ArgumentParser(description="Double DQN on CartPole, with the replay of dpsr_apex")
     parser.add_argument("--method", default="dpsr", help="dpsr, double, per, per_rank or uniform")
-    parser.add_argument("--env", default="CartPole-v1", help="an environment with snapshots and vectors")
+    parser.add_argument("--env", default="CartPole-v1", help="an environment with snapshots and vector observations")
     parser.add_argument("--steps", type=int, default=20_000, help="environment steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--capacity", type=int, default=5_000, help="transitions in the replay")
@@ -32,8 +32,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--learning-starts", type=int, default=500, help="steps before the first update")
     parser.add_argument("--target-period", type=int, default=200, help="steps between updates of the target network")
-    parser.add_argument("--exploration", type=float, default=0.3, help="share of the steps until epsilon is least")
-    parser.add_argument("--least-epsilon", type=float, default=0.02)
+    parser.add_argument("--exploration", type=float, default=0.3, help="share of the steps until epsilon is final")
+    parser.add_argument("--final-epsilon", type=float, default=0.02)
     return parser.parse_args()
 
 
@@ -87,16 +87,9 @@ def make_network(size: int, actions: int) -> nn.Module:
     return nn.Sequential(nn.Linear(size, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, actions))
 
 
-def main() -> None:
-    """Train, and print the mean score of the last episodes."""
-    args = parse()
-    torch.manual_seed(args.seed)
-    torch.set_num_threads(1)
-    rng = np.random.default_rng(args.seed)
-    env, recycler = da.make_env(args.env), da.make_env(args.env)
-    actions = int(env.action_space.n)
-    agent = Dqn(env.observation_space.shape[0], actions, args.learning_rate)
-    buffer = da.ReplayBuffer(
+def make_buffer(args: argparse.Namespace, env: da.SnapshotEnv) -> da.ReplayBuffer:
+    """Return an empty replay."""
+    return da.ReplayBuffer(
         args.capacity,
         env.observation_space,
         env.action_space,
@@ -107,10 +100,22 @@ def main() -> None:
         seed=args.seed,
         recycle_period=args.recycle_period,
     )
+
+
+def main() -> None:
+    """Train, and print the mean score of the last episodes."""
+    args = parse()
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(args.seed)
+    env, recycler = da.make_env(args.env), da.make_env(args.env)
+    actions = int(env.action_space.n)
+    agent = Dqn(env.observation_space.shape[0], actions, args.learning_rate)
+    buffer = make_buffer(args, env)
     scores, score = [], 0.0
     obs, _ = env.reset(seed=args.seed)
     for step in range(1, args.steps + 1):
-        epsilon = max(1 - step / (args.exploration * args.steps), args.least_epsilon)
+        epsilon = max(1 - step / (args.exploration * args.steps), args.final_epsilon)
         explores = rng.random() < epsilon
         action = int(rng.integers(actions)) if explores else int(agent.act(obs[np.newaxis])[0])
 

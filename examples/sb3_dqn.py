@@ -19,7 +19,7 @@ def main() -> None:
     """Train, and print the mean score of 20 episodes."""
     parser = argparse.ArgumentParser(description="DQN of stable-baselines3 with the replay of dpsr_apex")
     parser.add_argument("--method", default="dpsr", help="dpsr, double, per, per_rank or uniform")
-    parser.add_argument("--env", default="CartPole-v1", help="an environment with snapshots and vectors")
+    parser.add_argument("--env", default="CartPole-v1", help="an environment with snapshots and vector observations")
     parser.add_argument("--steps", type=int, default=50_000, help="time steps")
     parser.add_argument("--capacity", type=int, default=5_000, help="transitions in the replay")
     parser.add_argument("--seed", type=int, default=0)

@@ -30,6 +30,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "methods",
             "agents",
             "imports",
+            "kinds",
         ),
         *("trackers", "config", "config_files", "exploration", "interrupt"),
     ),

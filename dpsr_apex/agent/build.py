@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from dpsr_apex.agent.protocol import Agent
 from dpsr_apex.agents import AGENTS
 from dpsr_apex.config import ConfigError, LearnerConfig
 from dpsr_apex.imports import load_class
 
-METHODS = ("act", "q_values", "td_errors", "stage", "update", "sync_target", "weights", "load_weights", "save", "load")
+METHODS: Final = tuple(name for name in vars(Agent) if not name.startswith("_"))  # of the protocol
 
 
 def build_agent(

@@ -41,8 +41,8 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     return torch.from_numpy(array.copy()).to(device)  # torch.tensor takes three times as long for the small columns
 
 
-def lend_to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """Return an array that nobody will modify on the device: on a CPU it is not copied."""
+def share_with_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Return an array on the device: on a CPU the tensor shares its memory, so it must not be modified."""
     return to_device(array, device) if device.type == "cuda" else torch.from_numpy(array)
 
 

@@ -17,7 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpsr_apex.agent.devices import autocast, choose_device, keep_freed_memory, lend_to_device, set_threads, to_device
+from dpsr_apex.agent.devices import (
+    autocast,
+    choose_device,
+    keep_freed_memory,
+    set_threads,
+    share_with_device,
+    to_device,
+)
 from dpsr_apex.agent.networks import build_network, is_small
 from dpsr_apex.agent.protocol import Arrays, Experience, NetworkName, SharedExperience, Update
 from dpsr_apex.config import LearnerConfig
@@ -269,7 +276,7 @@ class TorchAgent(ABC):
         small = (to_device(column, self.device) for column in (a_tm1, r_t, terminal, discount_t))
         actions, rewards, ends, discounts = small
         if isinstance(experience, SharedExperience):
-            frames = lend_to_device(experience.frames, self.device)  # each is uploaded once
+            frames = share_with_device(experience.frames, self.device)  # each is uploaded once
             states = [_gather(frames, to_device(index, self.device)) for index in (experience.s_tm1, experience.s_t)]
         else:
             states = [self._observations(array) for array in (experience.s_tm1, experience.s_t)]

@@ -10,12 +10,11 @@ from typing import Any, Final, Unpack
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from dpsr_apex.agent.protocol import Experience
 from dpsr_apex.api import checks
 from dpsr_apex.api.batch import Batch
-from dpsr_apex.api.lanes import Lane, LaneStep
+from dpsr_apex.api.lanes import GivenStep, Lane, checked_lanes, checked_step
 from dpsr_apex.api.observations import ObservationCodec
 from dpsr_apex.api.recycling import Act, TdErrors, UserEnv, UserScorer, as_batch
 from dpsr_apex.api.settings import ReplaySettings, buffer_config
@@ -25,7 +24,8 @@ from dpsr_apex.files import to_json
 from dpsr_apex.machine import available_memory
 from dpsr_apex.protocol.conversions import chains_of, recycle_request
 from dpsr_apex.record.checkpoint import clock_of, discard_after, list_checkpoints, load_checkpoint, save_checkpoint
-from dpsr_apex.replay.replay import BadPriority, Replay
+from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.slots import BadPriority
 from dpsr_apex.replay.store import Rows
 from dpsr_apex.roles.memory import show_bytes, slot_bytes
 from dpsr_apex.roles.n_step import Arrived, as_transitions
@@ -144,8 +144,8 @@ class ReplayBuffer:
         count = 1 if is_single else len(first)
         if count != len(self._lanes) and self._lanes:
             raise UserError(f"obs must be of {len(self._lanes)} lanes, as in the first call (got {count})")
-        arguments = first, action, reward, next_obs, terminated, truncated, snapshot, final_obs
-        steps = [self._checked_step(*arguments)] if is_single else self._checked_lanes(*arguments)
+        given = GivenStep(first, action, reward, next_obs, terminated, truncated, snapshot, final_obs)
+        steps = (checked_step if is_single else checked_lanes)(given, self._codec, self._actions)
         wanted = None if mask is None else checks.flags(mask, "mask", (count,))
         if not self._lanes:
             self._lanes = [Lane(self.config, self._codec, self._rng) for _ in steps]
@@ -254,57 +254,6 @@ class ReplayBuffer:
         for number, lane in enumerate(self._lanes):
             lane.load(states[f"lane{number}"])
         self._rng.bit_generator.state = own["generator"]  # last: a new lane may take a random number
-
-    def _checked_step(
-        self,
-        obs: NDArray[Any],
-        action: Any,
-        reward: Any,
-        next_obs: Any,
-        terminated: Any,
-        truncated: Any,
-        snapshot: Any,
-        final_obs: Any,
-    ) -> LaneStep:
-        """Return a single step, after all arguments were checked."""
-        shape, dtype = self._codec.shape, self._codec.dtype
-        ended = (checks.flag(terminated, "terminated"), checks.flag(truncated, "truncated"))
-        if final_obs is not None:
-            raise UserError("final_obs is for the steps of a vector environment; pass a single one as next_obs")
-        return LaneStep(
-            checks.observations(obs, "obs", shape, dtype),
-            checks.action(action, self._actions),
-            checks.reward(reward, "reward"),
-            checks.observations(next_obs, "next_obs", shape, dtype),
-            *ended,
-            checks.snapshot(snapshot),
-        )
-
-    def _checked_lanes(
-        self,
-        obs: NDArray[Any],
-        action: Any,
-        reward: Any,
-        next_obs: Any,
-        terminated: Any,
-        truncated: Any,
-        snapshot: Any,
-        final_obs: Any,
-    ) -> list[LaneStep]:
-        """Return the step of each lane, after all arguments were checked."""
-        lanes = len(obs)
-        shape, dtype = (lanes, *self._codec.shape), self._codec.dtype
-        starts = checks.observations(obs, "obs", shape, dtype)
-        ends = list(checks.observations(next_obs, "next_obs", shape, dtype))
-        chosen = checks.actions(action, self._actions, (lanes,)).tolist()
-        rewards = checks.rewards(reward, "reward", (lanes,)).tolist()
-        terminals = checks.flags(terminated, "terminated", (lanes,)).tolist()
-        limits = checks.flags(truncated, "truncated", (lanes,)).tolist()
-        kept = checks.snapshots(snapshot, lanes)
-        ended = [terminal or limit for terminal, limit in zip(terminals, limits, strict=True)]
-        final = checks.final_observations(final_obs, ended, self._codec.shape, dtype)
-        ends = [end if last is None else last for end, last in zip(ends, final, strict=True)]
-        return [LaneStep(*row) for row in zip(starts, chosen, rewards, ends, terminals, limits, kept, strict=True)]
 
     def _expire_rounds(self) -> None:
         for number in list(self._replay.rounds):

@@ -63,7 +63,7 @@ def reward(value: Any, name: str) -> float:
 def integers(value: Any, name: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return integers of this shape."""
     array = _shaped(to_array(value, name), name, shape)
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iu" and array.size:  # an empty list becomes an array of floats
         raise UserError(f"{name} must be integers (got {array.dtype})")
     return array.astype(np.int64, copy=False)
 
@@ -156,26 +156,18 @@ def count_actions(space: spaces.Space[Any]) -> int:
     raise UserError(f"action_space must be a Discrete space that starts at 0 (got {space})")
 
 
+def integer(value: Any, name: str, least: int | None = None) -> int:
+    """Return an integer, of at least `least` if that is given."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or (least is not None and value < least):
+        bound = "" if least is None else f" >= {least}"
+        raise UserError(f"{name} must be an integer{bound} (got {value!r})")
+    return int(value)
+
+
 def positive(value: Any, name: str) -> int:
     """Return an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise UserError(f"{name} must be an integer >= 1 (got {value!r})")
-    return int(value)
-
-
-def integer(value: Any, name: str) -> int:
-    """Return an integer."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise UserError(f"{name} must be an integer (got {value!r})")
-    return int(value)
-
-
-def natural(value: Any, name: str) -> int:
-    """Return an integer of at least 0."""
-    number = integer(value, name)
-    if number < 0:
-        raise UserError(f"{name} must be an integer >= 0 (got {number})")
-    return number
+    return integer(value, name, 1)
 
 
 def path(value: Any, name: str) -> Path:

@@ -11,13 +11,11 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from dpsr_apex.api import checks
-from dpsr_apex.api.environments import SnapshotEnv
-from dpsr_apex.api.policy import Weights, load_weights
+from dpsr_apex.api.policy import Trained, Weights, load_trained
 from dpsr_apex.config import Config
 from dpsr_apex.envs.stacked import Step
 from dpsr_apex.errors import MissingPackage, UserError
 from dpsr_apex.files import StrPath
-from dpsr_apex.roles.build import build_env
 from dpsr_apex.roles.evaluator import evaluate
 
 
@@ -68,35 +66,40 @@ def export_minari(
         raise UserError(f"dataset_id must be such as 'cartpole/dpsr-v0' (got {dataset_id!r})") from error
     if dataset_id in minari.list_local_datasets():
         raise UserError(f"dataset_id {dataset_id!r} exists already; choose another name or version")
-    config, agent, t = load_weights(checks.path(run_dir, "run_dir"), weights)
-    env = SnapshotEnv(build_env(config, 0, training=False))
-    env.close()
-    space = env.observation_space
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about an author and others, which a run does not have
-        dataset = minari.create_dataset_from_buffers(
-            dataset_id,
-            [],
-            env=_spec_of(config, space),
-            algorithm_name=f"{config.learner.agent}, {config.replay.method}",
-            description=f"Episodes of {config.env.name}, played by dpsr_apex with the weights of t = {t:,}",
-            action_space=env.action_space,
-            observation_space=space,
-            jpeg_encoding=False,
-        )
+    trained = load_trained(checks.path(run_dir, "run_dir"), weights)
+    shape = trained.env.observation_space.shape or ()
+    dataset = _new_dataset(minari, dataset_id, trained)
     steps = Steps()
 
     def store(_score: float) -> None:
         """Write an episode when it has ended, because many do not fit into memory."""
         nonlocal steps
-        dataset.storage.update_episodes([minari.data_collector.EpisodeBuffer(**steps.columns(space.shape or ()))])
+        dataset.storage.update_episodes([minari.data_collector.EpisodeBuffer(**steps.columns(shape))])
         steps = Steps()
 
     try:
+        config, agent, t, _ = trained
         return evaluate(config, agent, t, count, after_episode=store, record=lambda *step: steps.add(*step)).row()
     except BaseException:
         minari.delete_dataset(dataset_id)
         raise
+
+
+def _new_dataset(minari: Any, dataset_id: str, trained: Trained) -> Any:
+    """Return a new dataset without episodes."""
+    config, env = trained.config, trained.env
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about an author and others, which a run does not have
+        return minari.create_dataset_from_buffers(
+            dataset_id,
+            [],
+            env=_spec_of(config, env.observation_space),
+            algorithm_name=f"{config.learner.agent}, {config.replay.method}",
+            description=f"Episodes of {config.env.name}, played by dpsr_apex with the weights of t = {trained.t:,}",
+            action_space=env.action_space,
+            observation_space=env.observation_space,
+            jpeg_encoding=False,
+        )
 
 
 def _minari() -> Any:

@@ -1,4 +1,4 @@
-"""Environments with snapshots for everybody: `make_env` and `make_vec`, as Gymnasium's Env and VectorEnv."""
+"""Environments with snapshots for a user's own code: `make_env` and `make_vec`, as Gymnasium's Env and VectorEnv."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpsr_apex.api import checks
 from dpsr_apex.checksums import add_checksum
-from dpsr_apex.envs.compression import DamagedFrame, DamagedSnapshot, verify_checksum
+from dpsr_apex.envs.compression import DamagedSnapshot, verify_checksum
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.errors import UserError
@@ -94,7 +94,7 @@ class SnapshotEnv(gymnasium.Env[Observation, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode; with a seed, also a new game."""
-        own = None if seed is None else checks.natural(seed, "seed")
+        own = None if seed is None else checks.integer(seed, "seed", 0)
         super().reset(seed=own, options=options)
         self.stacked.reset(own)
         return self.observation, {}
@@ -130,7 +130,7 @@ class SnapshotEnv(gymnasium.Env[Observation, Any]):
             raise UserError("this snapshot was taken without its observation; pass it as `observation`")
         try:
             self.stacked.restore(state, stack)
-        except (DamagedFrame, DamagedSnapshot) as error:
+        except DamagedSnapshot as error:
             raise RefusedSnapshot(f"snapshot: {error}") from error
         return self.observation
 

@@ -7,12 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsr_apex.api import checks
 from dpsr_apex.api.observations import Known, ObservationCodec
 from dpsr_apex.config import Config
+from dpsr_apex.errors import UserError
 from dpsr_apex.replay.transitions import Stack
 from dpsr_apex.roles.labels import Labeller
 from dpsr_apex.roles.n_step import Arrived, NStep, Start
 from dpsr_apex.state import State, join, split
+
+
+class GivenStep(NamedTuple):
+    """One step as a user passes it to a buffer, or the steps of all lanes: one row each."""
+
+    obs: NDArray[Any]
+    action: Any
+    reward: Any
+    next_obs: Any
+    terminated: Any
+    truncated: Any
+    snapshot: Any
+    final_obs: Any
 
 
 class LaneStep(NamedTuple):
@@ -25,6 +40,40 @@ class LaneStep(NamedTuple):
     terminated: bool
     truncated: bool
     snapshot: bytes
+
+
+def checked_step(given: GivenStep, codec: ObservationCodec, count: int) -> list[LaneStep]:
+    """Return a single step, after all arguments were checked; `count` is the number of actions."""
+    obs, action, reward, next_obs, terminated, truncated, snapshot, final_obs = given
+    ended = checks.flag(terminated, "terminated"), checks.flag(truncated, "truncated")
+    if final_obs is not None:
+        raise UserError("final_obs is for the steps of a vector environment; pass a single one as next_obs")
+    step = LaneStep(
+        checks.observations(obs, "obs", codec.shape, codec.dtype),
+        checks.action(action, count),
+        checks.reward(reward, "reward"),
+        checks.observations(next_obs, "next_obs", codec.shape, codec.dtype),
+        *ended,
+        checks.snapshot(snapshot),
+    )
+    return [step]
+
+
+def checked_lanes(given: GivenStep, codec: ObservationCodec, count: int) -> list[LaneStep]:
+    """Return the step of each lane, after all arguments were checked; `count` is the number of actions."""
+    lanes = len(given.obs)
+    shape, dtype = (lanes, *codec.shape), codec.dtype
+    starts = checks.observations(given.obs, "obs", shape, dtype)
+    ends = list(checks.observations(given.next_obs, "next_obs", shape, dtype))
+    actions = checks.actions(given.action, count, (lanes,)).tolist()
+    rewards = checks.rewards(given.reward, "reward", (lanes,)).tolist()
+    terminals = checks.flags(given.terminated, "terminated", (lanes,)).tolist()
+    limits = checks.flags(given.truncated, "truncated", (lanes,)).tolist()
+    snapshots = checks.snapshots(given.snapshot, lanes)
+    ended = [terminal or limit for terminal, limit in zip(terminals, limits, strict=True)]
+    final = checks.final_observations(given.final_obs, ended, codec.shape, dtype)
+    ends = [end if last is None else last for end, last in zip(ends, final, strict=True)]
+    return [LaneStep(*row) for row in zip(starts, actions, rewards, ends, terminals, limits, snapshots, strict=True)]
 
 
 class Lane:

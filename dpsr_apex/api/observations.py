@@ -90,4 +90,4 @@ def _frame_axis(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int | None:
     if dtype != np.uint8 or len(shape) < 3:
         return None
     axis = 0 if shape[0] <= shape[-1] else len(shape) - 1
-    return axis if shape[axis] <= MOST_FRAMES else None
+    return axis if 1 <= shape[axis] <= MOST_FRAMES else None

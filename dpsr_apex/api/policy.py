@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,11 +60,10 @@ class Policy:
 
 def load_policy(run_dir: StrPath, weights: Weights = "best") -> Policy:
     """Return the policy of a run: with the weights of its best evaluation, or of its newest checkpoint."""
-    config, agent, _ = load_weights(checks.path(run_dir, "run_dir"), weights)
-    env = build_env(config, 0, training=False)
-    env.close()
-    shape = SnapshotEnv(env).observation_space.shape or ()
-    return Policy(agent, shape, env.codec.dtype, env.observation_shape)
+    loaded = load_trained(checks.path(run_dir, "run_dir"), weights)
+    env = loaded.env.stacked
+    shape = loaded.env.observation_space.shape or ()
+    return Policy(loaded.agent, shape, env.codec.dtype, env.observation_shape)
 
 
 def evaluate(run_dir: StrPath, weights: Weights = "best", episodes: int | None = None) -> dict[str, Any]:
@@ -74,12 +73,21 @@ def evaluate(run_dir: StrPath, weights: Weights = "best", episodes: int | None =
     exactly.
     """
     count = None if episodes is None else checks.positive(episodes, "episodes")
-    config, agent, t = load_weights(checks.path(run_dir, "run_dir"), weights)
-    return play_episodes(config, agent, t, count).row()
+    loaded = load_trained(checks.path(run_dir, "run_dir"), weights)
+    return play_episodes(loaded.config, loaded.agent, loaded.t, count).row()
 
 
-def load_weights(path: Path, weights: str) -> tuple[Config, Agent, int]:
-    """Return a run's config, its agent with the chosen weights, and the clock t of these weights."""
+class Trained(NamedTuple):
+    """An agent with weights of a run."""
+
+    config: Config
+    agent: Agent
+    t: int  # clock of the weights
+    env: SnapshotEnv  # of an evaluation, closed: its spaces can be read
+
+
+def load_trained(path: Path, weights: str) -> Trained:
+    """Return the agent of a run with the chosen weights."""
     if weights not in _WEIGHTS:
         raise UserError(f"weights must be one of {', '.join(map(repr, _WEIGHTS))} (got {weights!r})")
     run = RunDirectory.open(path)
@@ -90,9 +98,10 @@ def load_weights(path: Path, weights: str) -> tuple[Config, Agent, int]:
     env.close()
     if weights == "last":
         _, checkpoint = read_checkpoint(run)
-        return config, load_agent(config, env, checkpoint.parts["learner"]), checkpoint.t
+        agent = load_agent(config, env, checkpoint.parts["learner"])
+        return Trained(config, agent, checkpoint.t, SnapshotEnv(env))
     agent = build_agent(config, env, 0)
     agent.load_weights("online", load_file(run.best_weights))
     agent.sync_target()
     best = max(read_rows(run.evaluations), key=lambda row: float(row["mean"]))  # the first one, if several are equal
-    return config, agent, int(best["t"])
+    return Trained(config, agent, int(best["t"]), SnapshotEnv(env))

@@ -117,14 +117,10 @@ def train(
     `Callback`. The first Ctrl-C saves and stops the run, which `resume` continues.
     """
     _check(config, solo, actors, set)
-    flags = {
-        "replay.method": method,
-        "run.seed": seed,
-        "run.total_steps": steps,
-        "system.actors": 0 if solo else actors,
-    }
-    given = {key: value for key, value in flags.items() if value is not None}
-    table = _nested([*given.items(), *_flat(set or {})])
+    flags = {"replay.method": method, "run.seed": seed, "run.total_steps": steps}
+    flags["system.actors"] = 0 if solo else actors
+    given = [(key, value) for key, value in flags.items() if value is not None]
+    table = _nested([*given, *_flat(set or {})])
     made = load_config(config, base=base, params=params, tables={"the arguments of train": table})
     path = checks.path(run_dir, "run_dir") if run_dir else _default_path(made)
     RunDirectory.ensure_free(path)

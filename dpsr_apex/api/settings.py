@@ -8,8 +8,9 @@ from typing import Any, Final, TypedDict
 
 import numpy as np
 
-from dpsr_apex.config import ActorConfig, Config, LearnerConfig, ReplayConfig, RunConfig, find_faults, is_number
+from dpsr_apex.config import ActorConfig, Config, LearnerConfig, ReplayConfig, RunConfig, find_faults
 from dpsr_apex.errors import UserError
+from dpsr_apex.kinds import is_number
 from dpsr_apex.schedules import Schedule
 
 _SECTION: Final = re.compile(r"\b(?:replay|actor|learner|run)\.")

@@ -30,9 +30,8 @@ def refuse_unknown(
         raise UnusableEnvironment(name, f"it does not take {' or '.join(unknown)}", remedy)
 
 
-def require_positive(arguments: Mapping[str, Any], argument: str) -> None:
-    """Raise ValueError if this argument is set to anything but an integer >= 1."""
-    value = arguments.get(argument, 1)
+def require_positive(argument: str, value: Any) -> None:
+    """Raise ValueError, with the name of the argument, unless its value is an integer >= 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{argument} must be an integer >= 1 (got {value!r})")
 

@@ -94,8 +94,7 @@ class Atari(gymnasium.Env[GreyFrame, Any]):
         self._codec = SnapshotCodec(first)
         minimal = self._ale.getMinimalActionSet()
         self._actions = self._ale.getLegalActionSet() if full_action_space else minimal
-        rules = f"{self._sticky} {full_action_space}".encode() if self._sticky or full_action_space else b""
-        self.fingerprint = hashlib.sha256(first + rules).hexdigest()[:12]
+        self.fingerprint = _fingerprint(first, self._sticky, full_action_space)
         self.action_names = [action.name for action in self._actions]
         self._start_actions = _start_actions(minimal)
         self._previous = _NOOP  # action of the last emulator frame, which a sticky action repeats
@@ -329,6 +328,12 @@ def _set_switches(ale: ale_py.ALEInterface, mode: int | None, difficulty: int | 
         if isinstance(value, bool) or value not in available:
             raise ValueError(f"{name} must be one of {', '.join(map(str, available))} (got {value!r})")
         set_value(value)
+
+
+def _fingerprint(first_state: bytes, sticky: float, full_action_space: bool) -> str:
+    """Return a hash that differs between games, their switches and sets of actions, and versions of the emulator."""
+    rules = f"{sticky} {full_action_space}".encode() if sticky or full_action_space else b""
+    return hashlib.sha256(first_state + rules).hexdigest()[:12]
 
 
 def _start_actions(actions: list[ale_py.Action]) -> list[ale_py.Action]:

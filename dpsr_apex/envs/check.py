@@ -249,6 +249,8 @@ class _Check:
         try:
             twin.restore(moment.snapshot, moment.stack)
         except DamagedSnapshot as error:
+            if cause := error.__cause__:
+                self._result.trace = self._result.trace or "".join(traceback.format_exception(cause))
             return f"{where} failed: {error}"
         self._result.restore_seconds += time.perf_counter() - started
         self._result.restored_steps += moment.depth

@@ -50,7 +50,7 @@ def make_registered(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         create = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         refuse_unknown(name, create, arguments, additional=("max_episode_steps",))
         arguments = {**_rendering(create), **arguments}
-    require_positive(arguments, "max_episode_steps")
+    require_positive("max_episode_steps", arguments.get("max_episode_steps", 1))
     with warnings.catch_warnings():
         if name in _made:  # Gymnasium warns of an outdated version whenever one is made
             warnings.simplefilter("ignore")

@@ -6,7 +6,8 @@ Nothing is unpickled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final
 
@@ -28,6 +29,19 @@ class DamagedFrame(ValueError):
 
 class DamagedSnapshot(ValueError):
     """A snapshot that is truncated, corrupted, or from another game."""
+
+
+@contextmanager
+def raising_damage() -> Iterator[None]:
+    """Convert any exception into DamagedSnapshot: in a damaged state, an environment can raise anything."""
+    try:
+        yield
+    except DamagedSnapshot:
+        raise
+    except DamagedFrame as error:
+        raise DamagedSnapshot(str(error)) from error
+    except Exception as error:
+        raise DamagedSnapshot(f"{type(error).__name__}: {error}") from error
 
 
 class FrameCodec:

@@ -15,6 +15,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from dpsr_apex.envs.arguments import require_positive
+from dpsr_apex.envs.compression import DamagedSnapshot
+
 LEFT, RIGHT = 0, 1
 RIGHT_LENGTH = 500  # steps
 TREASURE = 1000.0
@@ -31,8 +34,7 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
     action_names = ("left", "right")
 
     def __init__(self, depth: int = 100) -> None:
-        if not isinstance(depth, int) or depth < 1:
-            raise ValueError(f"depth must be an integer >= 1 (got {depth!r})")
+        require_positive("depth", depth)
         self.depth = depth
         longest = max(1.0, depth / RIGHT_LENGTH)
         self.observation_space = spaces.Box(np.array((-1, 0), np.float32), np.array((1, longest), np.float32))
@@ -55,7 +57,7 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
             return self._observation(), 0.0, True, False, {}
         self._side = direction
         self._position += 1
-        arrived = self._position == self._length
+        arrived = self._position == self._length(direction)
         reward = 1.0 if direction > 0 else TREASURE if arrived else -1.0
         return self._observation(), reward, arrived, False, {}
 
@@ -64,8 +66,14 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
         return _STATE.pack(self._side, self._position)
 
     def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002 -- the state is complete
-        """Return to the state of `snapshot`."""
-        self._side, self._position = _STATE.unpack(snapshot)
+        """Return to the state of `snapshot`; raise DamagedSnapshot, without a change, if it cannot be one."""
+        try:
+            side, position = _STATE.unpack(snapshot)
+        except struct.error as error:
+            raise DamagedSnapshot(f"damaged snapshot: {error}") from error
+        if (side, position) != (0, 0) and not (side in (-1, 1) and 1 <= position <= self._length(side)):
+            raise DamagedSnapshot(f"damaged snapshot: there is no position {position} on side {side}")
+        self._side, self._position = side, position
 
     def state_key(self) -> bytes:
         """Return side and position, which a rounded observation would not distinguish."""
@@ -76,13 +84,12 @@ class Corridor(gymnasium.Env[NDArray[np.float32], Any]):
         picture = np.full((32, 2 * _PICTURE_WIDTH + 1, 3), 40, np.uint8)
         picture[8:24, :8] = (230, 190, 40)
         picture[8:24, _PICTURE_WIDTH + 1 :, 1] = 110
-        agent = _PICTURE_WIDTH + round(self._side * self._position / self._length * (_PICTURE_WIDTH - 4))
+        agent = _PICTURE_WIDTH + round(self._side * self._position / self._length(self._side) * (_PICTURE_WIDTH - 4))
         picture[12:20, max(agent - 4, 0) : agent + 4] = 255
         return picture
 
-    @property
-    def _length(self) -> int:
-        return RIGHT_LENGTH if self._side > 0 else self.depth
+    def _length(self, side: int) -> int:
+        return RIGHT_LENGTH if side > 0 else self.depth
 
     def _observation(self) -> NDArray[np.float32]:
         return np.array((self._side, self._position / RIGHT_LENGTH), np.float32)

@@ -19,7 +19,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from dpsr_apex.checksums import CHECKSUM_BYTES
+from dpsr_apex.checksums import CHECKSUM_BYTES, RESIDUE
 from dpsr_apex.envs.compression import DAMAGED, DamagedFrame, FrameCodec
 from dpsr_apex.envs.shared_frames import Observations, SharedFrames
 from dpsr_apex.replay.transitions import PackedStates, Stack
@@ -28,7 +28,6 @@ Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
 POLYNOMIAL: Final = 0xEDB88320  # of CRC-32, bits reversed
-RESIDUE: Final = 0x2144DF1C  # the CRC-32 of any bytes that end with their own
 STEP: Final = 8  # bytes that the checksum takes at once
 FEWEST: Final = 128  # frames for a thread of their own
 

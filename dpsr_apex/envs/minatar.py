@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from dpsr_apex.envs.arguments import require_positive
 from dpsr_apex.envs.compression import DamagedSnapshot, SnapshotCodec
 from dpsr_apex.envs.generators import GENERATOR_BYTES, pack_generator, set_generator
 from dpsr_apex.envs.planes import BACKGROUND, plane_colours
@@ -70,8 +71,7 @@ class MinAtar(gymnasium.Env[Planes, Any]):
             raise ValueError(f"sticky_action_prob must be a number from 0 to 1 (got {sticky_action_prob!r})")
         if not isinstance(difficulty_ramping, bool):
             raise ValueError(f"difficulty_ramping must be true or false (got {difficulty_ramping!r})")
-        if not isinstance(max_steps, int) or max_steps < 1:
-            raise ValueError(f"max_steps must be an integer >= 1 (got {max_steps!r})")
+        require_positive("max_steps", max_steps)
         self._player = minatar.Environment(GAMES[game], sticky_action_prob, difficulty_ramping)
         self._game = self._player.env
         self._max_steps = max_steps

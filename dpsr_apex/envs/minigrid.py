@@ -168,7 +168,7 @@ def make_task(name: str, arguments: dict[str, Any]) -> Any:
     """Return the task itself, without the wrappers of Gymnasium; raise ValueError for invalid arguments."""
     if "max_episode_steps" in arguments:
         raise ValueError("the time limit of a MiniGrid task is env.arguments.max_steps, not max_episode_steps")
-    require_positive(arguments, "max_steps")
+    require_positive("max_steps", arguments.get("max_steps", 1))
     try:
         keywords = {"render_mode": "rgb_array", **arguments}
         return gymnasium.make(name, disable_env_checker=True, **keywords).unwrapped

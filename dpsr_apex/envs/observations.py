@@ -14,6 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from dpsr_apex.envs.snapshot import UnusableEnvironment
+from dpsr_apex.formatting import counted
 
 _PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _SHOWN = 60  # characters of a space in a message
@@ -93,8 +94,7 @@ def _vector(name: str, space: spaces.Space[Any]) -> Conversion:
 
     with np.errstate(over="ignore"):  # a bound beyond float32 becomes infinite
         frames = spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
-    count = math.prod(flat.shape)
-    return Conversion(frames, convert, f"{describe(space)} -> {count:,} number{'s' if count > 1 else ''}")
+    return Conversion(frames, convert, f"{describe(space)} -> {counted(math.prod(flat.shape), 'number')}")
 
 
 def _obstacle(space: spaces.Space[Any], path: str) -> str:

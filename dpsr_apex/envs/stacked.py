@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from dpsr_apex.envs.compression import FrameCodec
+from dpsr_apex.envs.compression import FrameCodec, raising_damage
 from dpsr_apex.envs.keys import coarse_key_for, hash_key
 from dpsr_apex.envs.observations import conversion_for, describe
 from dpsr_apex.envs.snapshot import (
@@ -72,7 +72,7 @@ class StackedEnv:
         self.game_score = 0.0  # sum of unclipped rewards since the start of the game, across lost lives
         self.game_steps = 0  # agent steps since the start of the game, across lost lives
         self._life_lost = False  # the episode has ended, the game has not
-        self._reset(seed)
+        self.reset(seed)
 
     @property
     def restorable(self) -> bool:
@@ -98,7 +98,15 @@ class StackedEnv:
 
     def reset(self, seed: int | None = None) -> None:
         """Start the next episode, with a new game if a seed is given; the stack is filled with its first frame."""
-        self._reset(seed)
+        observation, info = self.env.reset(seed=seed)
+        depth = self.observation_shape[0]
+        frame = self._checked(observation)
+        self.frames = np.repeat(frame[np.newaxis], depth, axis=0)
+        self.stack = (self.codec.compress(frame),) * depth
+        if seed is not None or not self._life_lost or info.get("new_game", False):
+            self.game_score = self._finite(float(info.get("score", 0.0)), "score")
+            self.game_steps = 0
+        self._life_lost = False
 
     def step(self, action: int) -> Step:
         """Take one action. After a terminal or truncated step, `reset` must be called."""
@@ -135,12 +143,14 @@ class StackedEnv:
     def restore(self, snapshot: bytes, stack: Stack, frames: NDArray[Any] | None = None) -> None:
         """Return to the state of `snapshot`, where the observation was `stack`. `game_score` is not restored.
 
-        `frames` is the decompressed `stack`, if the caller has it already; it must not be changed afterwards.
+        `frames` is the decompressed `stack`, if the caller has it already; it must not be changed afterwards. Raise
+        DamagedSnapshot for a state that the environment does not restore, whatever it raises.
         """
         if self._restorable is None:
             raise self._unusable("it cannot be restored", "Implement snapshot() and restore()")
-        frames = self.codec.decompress_stack(stack) if frames is None else frames
-        self._restorable.restore(snapshot, frames)
+        with raising_damage():
+            frames = self.codec.decompress_stack(stack) if frames is None else frames
+            self._restorable.restore(snapshot, frames)
         self.frames, self.stack = frames, stack
         self._life_lost = False
 
@@ -189,26 +199,16 @@ class StackedEnv:
         """Close the environment."""
         self.env.close()
 
-    def _reset(self, seed: int | None) -> None:
-        observation, info = self.env.reset(seed=seed)
-        depth = self.observation_shape[0]
-        frame = self._checked(observation)
-        self.frames = np.repeat(frame[np.newaxis], depth, axis=0)
-        self.stack = (self.codec.compress(frame),) * depth
-        if seed is not None or not self._life_lost or info.get("new_game", False):
-            self.game_score = self._finite(float(info.get("score", 0.0)), "score")
-            self.game_steps = 0
-        self._life_lost = False
-
     def _checked(self, observation: Any) -> Frame:
         frame = self._converted(observation)
-        if frame.shape != self.codec.shape or frame.dtype.kind != self.codec.dtype.kind:
+        fits = frame.dtype == np.uint8 if self.shows_pixels else frame.dtype.kind == "f"
+        if frame.shape != self.codec.shape or not fits:
             raise self._unusable(
                 f"its observation is {frame.dtype}{frame.shape} but its observation_space is "
                 f"{self.codec.dtype}{self.codec.shape}",
                 "Make the two agree",
             )
-        if frame.dtype == np.uint8:
+        if self.shows_pixels:
             return frame
         frame = frame.astype(self.codec.dtype)
         if not np.isfinite(frame).all():

@@ -11,8 +11,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpsr_apex.config import Config, ConfigError, Fault, is_number
+from dpsr_apex.config import Config, ConfigError, Fault
 from dpsr_apex.config_files import find_file, load_config, read_toml, shipped_configs, shipped_experiments
+from dpsr_apex.kinds import is_number
 from dpsr_apex.methods import METHODS
 from dpsr_apex.record.progress import Goal, goal_of
 

@@ -6,16 +6,12 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsr_apex.envs.snapshot import optional
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.replay.records import SLOT_COLUMNS, StoredRows
+from dpsr_apex.replay.records import SLOT_COLUMNS, Integers, StoredRows
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Stack, to_lists
-
-Slots = NDArray[np.intp]
-
 
 _COLUMN_OF: Final = {  # fields whose column has another name
     "identity": "identities",
@@ -84,11 +80,11 @@ def notable_groups(replay: Replay, count: int) -> list[Group]:
         ("oldest", "in the replay for the longest time", (identities,)),
     )
     groups = [
-        Group(title, description, transitions_in(replay, replay.slots_of(identities[np.lexsort(keys)[:count]])))
+        Group(title, description, find_transitions(replay, identities[np.lexsort(keys)[:count]]))
         for title, description, keys in selections
     ]
     description = "increase in priority over the replaced transition"
-    gainful = transitions_in(replay, replay.slots_of(identities[best[:count]]))
+    gainful = find_transitions(replay, identities[best[:count]])
     return [*groups, Group("largest recycling gain", description, gainful)]
 
 
@@ -103,12 +99,12 @@ def summarize_recycled(replay: Replay) -> RecycledSummary:
 def find_transition(replay: Replay, identity: int) -> StoredTransition | None:
     """Return the transition with this identity; None if it is not stored."""
     identities = replay.identities
-    return next(iter(transitions_in(replay, replay.slots_of(identities[identities == identity]))), None)
+    return next(iter(find_transitions(replay, identities[identities == identity])), None)
 
 
-def transitions_in(replay: Replay, slots: Slots) -> list[StoredTransition]:
-    """Return the transitions in these slots, in this order."""
-    return plain_transitions(replay.rows_in(slots), replay.t)
+def find_transitions(replay: Replay, identities: Integers) -> list[StoredTransition]:
+    """Return those of these transitions that are stored, in this order."""
+    return plain_transitions(replay.rows_of(identities), replay.t)
 
 
 def plain_transitions(rows: StoredRows, t: int) -> list[StoredTransition]:

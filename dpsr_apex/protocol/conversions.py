@@ -65,7 +65,7 @@ def joined_survey(parts: Sequence[SurveyPart]) -> Survey | None:
 
 def stored_message(replay: Replay, identities: Integers, era: int) -> Stored:
     """Return the message with those of these transitions that are stored."""
-    slots, priorities, transitions = replay.rows_in(replay.slots_of(identities))
+    slots, priorities, transitions = replay.rows_of(identities)
     has_gain, gains = _finite(slots.gains)
     return Stored(
         era=era,

@@ -104,9 +104,8 @@ class Quarantine:
 
     def _stored(self, identities: Sequence[int]) -> list[int]:
         """Return those that are stored, in this order."""
-        names = np.array(identities, dtype=np.int64)
-        stored = set(self._replay.rows_in(self._replay.slots_of(names)).slots.identities.tolist())
-        return [identity for identity in identities if identity in stored]
+        stored: list[int] = self._replay.stored(np.array(identities, dtype=np.int64)).tolist()
+        return stored
 
 
 def readable(reason: str) -> str:

@@ -18,7 +18,7 @@ from dpsr_apex.config import Config
 from dpsr_apex.formatting import counted
 from dpsr_apex.replay.layout import Layout
 from dpsr_apex.replay.records import Chains, Floats
-from dpsr_apex.replay.replay import GREATEST_TD_ERROR
+from dpsr_apex.replay.slots import GREATEST_TD_ERROR
 from dpsr_apex.replay.transitions import Stack, Transitions
 
 MOST_SNAPSHOT_BYTES: Final = 2**24

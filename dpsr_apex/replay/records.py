@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,3 +161,32 @@ class Counters:
     sampled_recycled: int = 0  # of these, from recycling
     priorities_updated: int = 0
     priorities_stale: int = 0  # for a transition that had been replaced
+
+    def load(self, counts: Mapping[str, Any]) -> None:
+        """Set the counters to these values."""
+        for name, count in asdict(Counters(**counts)).items():
+            setattr(self, name, count)
+
+    def check_valid(self, rounds: int, candidates: int) -> tuple[bool, str]:
+        """Return whether everything about recycling is accounted for, and what is not.
+
+        `rounds` are open, with this number of `candidates` together.
+        """
+        answered = self.candidates_applied + self.candidates_stale
+        steps = self.chains + self.chain_steps_stored + self.chain_steps_dropped
+        for holds, reason in (
+            (
+                self.rounds_opened == self.rounds_closed + self.rounds_expired + rounds,
+                "a round was neither closed nor expired",
+            ),
+            (
+                self.candidates_drawn == answered + self.candidates_lost + candidates,
+                "a candidate is neither applied nor stale nor lost",
+            ),
+            (self.chains == answered, "a chain belongs to no answered candidate"),
+            (self.chain_steps == steps, "a step of a chain was neither stored nor dropped"),
+            (0 <= self.sampled_recycled <= self.sampled, "more recycled transitions were sampled than all"),
+        ):
+            if not holds:
+                return False, reason
+        return True, ""

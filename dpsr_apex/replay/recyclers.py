@@ -138,7 +138,7 @@ class HighPriority(LowPriority):
     def candidates(self, rng: np.random.Generator) -> Slots:
         """Sample until C_r different slots are found, or all slots."""
         trees = self._index.trees
-        masses = trees.priorities[: self._config.capacity] ** trees.gamma
+        masses = trees.priorities**trees.gamma
         return sample_distinct(masses, self._config.recycle_candidates, rng)
 
 

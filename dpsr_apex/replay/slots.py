@@ -26,10 +26,29 @@ from dpsr_apex.replay.trees import (
 )
 
 NO_SLOTS: Final = np.empty(0, np.int64)
+GREATEST_TD_ERROR: Final = 1e50  # above this, powers of a priority would overflow
 FIRST_PRIORITY = 1.0  # of a transition that enters an empty replay
 MAX_PRIORITY = np.nan  # in an array of priorities: use the maximum priority in the replay at that time
 
 MAX_PRIORITIES: Final = np.full(64, MAX_PRIORITY)  # of a small chunk; never modified
+
+
+class BadPriority(ValueError):
+    """Raised for a TD error that cannot become a priority; nothing was changed."""
+
+
+def priorities_of(td_errors: Floats, floor: float, names: Integers, what: str) -> Floats:
+    """Return priorities from absolute TD errors; raise BadPriority, with the name of the first one that is wrong."""
+    if td_errors.shape != names.shape:  # compiled code would read past the end
+        raise ValueError(f"there are {td_errors.size} TD errors for {names.size} transitions")
+    priorities = np.empty(td_errors.size)
+    bad = add_floor(priorities, td_errors, floor, GREATEST_TD_ERROR)
+    if bad >= 0:
+        raise BadPriority(
+            f"{what} {names[bad]} has the absolute TD error {td_errors[bad]}; "
+            f"it must be a number from 0 to {GREATEST_TD_ERROR:g}"
+        )
+    return priorities
 
 
 class SlotIndex:

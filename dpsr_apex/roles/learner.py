@@ -120,7 +120,7 @@ class Learner:
         return update
 
     def _faults_of_losses(self, batch: Batch, prepared: Prepared) -> Faults:
-        """Return the transitions whose losses are not finite; none if the network is at fault, not they."""
+        """Return the transitions whose losses are not finite; none if the network is the cause."""
         reference = self._sound if self._sound is not None else self._stage_blank(batch)
         if self.agent.rows_not_finite(reference):
             return {}

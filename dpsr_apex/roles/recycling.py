@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpsr_apex.agent.protocol import Experience
 from dpsr_apex.config import Config
-from dpsr_apex.envs.compression import DamagedSnapshot
+from dpsr_apex.envs.compression import DamagedSnapshot, raising_damage
 from dpsr_apex.envs.stacked import Step
 from dpsr_apex.protocol.validation import good_chains
 from dpsr_apex.replay.records import Chains
@@ -171,15 +170,15 @@ class Recycling:
         """Take the first step of a chain."""
         starts = self._request.starts
         # A copy, because an environment may keep or modify the frames.
-        with _restored_state():
+        with raising_damage():
             self._env.restore(starts.snapshots[row], starts.s_tm1[row], self._s_tm1[row].copy())
-        self._labeller.begin_episode(int(starts.episode_steps[row]))
+            self._labeller.begin_episode(int(starts.episode_steps[row]))
+            labels = self._labeller.label()
         self._entered.append(row)
         self._lengths.append(0)
         self._rewards.append(0.0)
         self._frames = [self._s_tm1[row]]
         self._complete = len(self._arrived)
-        labels = self._labeller.label()
         self._step(Start(starts.s_tm1[row], int(self._actions[row]), starts.snapshots[row], labels))
 
     def _continue(self) -> None:
@@ -188,12 +187,12 @@ class Recycling:
             action = int(self._rng.integers(self._env.actions))
         else:
             action = int(self._agent.act(self._env.frames[np.newaxis])[0])
-        with _restored_state():
-            snapshot = self._env.snapshot()
-        self._step(Start(self._env.stack, action, snapshot, self._labeller.label()))
+        with raising_damage():
+            snapshot, labels = self._env.snapshot(), self._labeller.label()
+        self._step(Start(self._env.stack, action, snapshot, labels))
 
     def _step(self, start: Start) -> None:
-        with _restored_state():
+        with raising_damage():
             step = self._env.step(start.action)
         self._frames.append(self._env.frames)
         self._lengths[-1] += 1
@@ -241,14 +240,3 @@ class Recycling:
         rows = transitions.rows(part.start, part.stop)
         s_tm1, s_t = np.stack(self._starts[part]), np.stack(self._ends[part])
         return self._agent.td_errors(Experience(s_tm1, rows.a_tm1, rows.r_t, s_t, rows.terminal, rows.n_steps))
-
-
-@contextmanager
-def _restored_state() -> Iterator[None]:
-    """Convert any exception into DamagedSnapshot: in a damaged state, an environment can raise anything."""
-    try:
-        yield
-    except DamagedSnapshot:
-        raise
-    except Exception as error:
-        raise DamagedSnapshot(f"{type(error).__name__}: {error}") from error

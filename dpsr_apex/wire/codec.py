@@ -152,8 +152,8 @@ def _pack_all(values: list[Any]) -> bytes:
 
 def _check_rows(counts: dict[str, int]) -> None:
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise BadMessage(f"these must have the same number of rows: {told}")
+        found = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise BadMessage(f"these must have the same number of rows: {found}")
 
 
 # The plans of all types.

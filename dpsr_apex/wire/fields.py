@@ -186,7 +186,8 @@ class Column:
 class Rows:
     """Transitions in packed form: the counts of rows, of references and of pieces, the columns, and the pieces.
 
-    Whoever stores transitions or trains on them checks each of them: one that is bad must not take the others along.
+    Only their form is validated here. Their values are checked where they are stored or trained on, one by one, so that
+    a bad transition does not cost the others.
     """
 
     name: str

@@ -3,7 +3,7 @@
 ZeroMQ collects all frames of a message before it delivers the first, from whomever they come. So frames and messages
 must be small, and whatever is larger is reassembled here, where it is known who sends it. No sockets and no clock.
 
-A fragment that is lost with its connection makes the rest of its message useless; whoever needs the message asks again.
+A fragment that is lost with its connection makes the rest of its message useless: its receiver requests it again.
 """
 
 from __future__ import annotations

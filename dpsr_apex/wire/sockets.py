@@ -343,7 +343,7 @@ def _send(socket: zmq.Socket[bytes], parts: list[Frame]) -> bool | None:
 
 
 def _send_tracked(socket: zmq.Socket[bytes], parts: list[Frame], last: deque[zmq.MessageTracker]) -> bool | None:
-    """Send a message as `_send` does, without copies; append what tells when its last part is no longer in memory."""
+    """Send a message as `_send` does, without copies; append the tracker of when its last part leaves the memory."""
     try:
         for part in parts[:-1]:
             socket.send(part, _MORE, copy=len(part) < ZERO_COPY_BYTES)

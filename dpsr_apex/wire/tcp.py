@@ -1,4 +1,4 @@
-"""What the system knows of the TCP connections of this process, by their file descriptors, and how to close one.
+"""What the system reports about the TCP connections of this process, by their file descriptors, and how to close one.
 
 The descriptors belong to ZeroMQ and are never closed here. One may be reused for another connection at any moment, so
 the peer is compared before a connection is closed.
@@ -48,7 +48,7 @@ def peer_of(descriptor: int) -> Peer:
 
 
 def bytes_received(descriptor: int) -> int | None:
-    """Return how many bytes have arrived on a connection so far; None if the system does not tell."""
+    """Return how many bytes have arrived on a connection so far; None if the system does not report it."""
     if not sys.platform.startswith("linux"):
         return None
     with suppress(OSError), socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as connection:

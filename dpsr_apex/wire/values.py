@@ -2,7 +2,7 @@
 
 A record (a NamedTuple or a dataclass) is encoded as its fields in order, a list as its length and its items, a dict as
 its length and its keys and values, and a union as the index of the alternative and the value. So nothing is nested on
-the wire, the reader always knows what comes next, and memory is never allocated by announced sizes alone.
+the wire, what comes next follows from the type hints, and memory is never allocated by announced sizes alone.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from dpsr_apex.protocol.restarts import Exit, RestartPolicy
 from dpsr_apex.protocol.sessions import Session, Sessions
 from dpsr_apex.protocol.supervised_process import SupervisedProcess
 from dpsr_apex.protocol.supervision import Supervision
-from dpsr_apex.replay.records import Round
 from dpsr_apex.replay.replay import Replay
+from dpsr_apex.replay.rounds import LaterSteps
 from dpsr_apex.wire.messages import Acknowledged, Chunk, Heartbeat, LearnerState, Message, Stranger, Welcome
 from tests.simulation.hosts import ActorHost
 from tests.simulation.network import Faults
@@ -241,9 +241,9 @@ def preempted_actors_do_not_come_back(patch: Patch) -> None:
 def later_steps_of_stale_candidates_are_forgotten(patch: Patch) -> None:
     insert_later_steps = Replay._insert_later_steps
 
-    def insert(replay: Replay, round_: Round, answered: list[int], most: int) -> None:
+    def insert(replay: Replay, steps: LaterSteps) -> None:
         if replay.counters.candidates_stale == 0:
-            insert_later_steps(replay, round_, answered, most)
+            insert_later_steps(replay, steps)
 
     patch.setattr(Replay, "_insert_later_steps", insert)
 
@@ -251,9 +251,9 @@ def later_steps_of_stale_candidates_are_forgotten(patch: Patch) -> None:
 def chains_do_not_tick_the_clock(patch: Patch) -> None:
     insert_later_steps = Replay._insert_later_steps
 
-    def insert(replay: Replay, round_: Round, answered: list[int], most: int) -> None:
+    def insert(replay: Replay, steps: LaterSteps) -> None:
         t = replay.t
-        insert_later_steps(replay, round_, answered, most)
+        insert_later_steps(replay, steps)
         replay.t = t
 
     patch.setattr(Replay, "_insert_later_steps", insert)

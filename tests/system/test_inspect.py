@@ -20,7 +20,7 @@ from PIL import Image
 from dpsr_apex.cli import main
 from dpsr_apex.inspection.opening import OpenedRun, checkpoint_age, open_run
 from dpsr_apex.inspection.play_video import OBSERVATION_SIDE
-from dpsr_apex.inspection.stored import StoredTransition, transitions_in
+from dpsr_apex.inspection.stored import StoredTransition, find_transitions
 from dpsr_apex.inspection.verify import Verification, verify_transition
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.roles.build import build_env
@@ -64,7 +64,7 @@ def inspect(*arguments: object) -> int:
 
 
 def everything(replay: Replay) -> list[StoredTransition]:
-    return transitions_in(replay, np.arange(replay.size))
+    return find_transitions(replay, replay.identities)
 
 
 def identities_in(text: str) -> list[list[int]]:

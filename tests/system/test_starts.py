@@ -10,7 +10,7 @@ import pytest
 
 from dpsr_apex.cli import main
 from dpsr_apex.inspection.opening import open_run
-from dpsr_apex.inspection.stored import StoredTransition, transitions_in
+from dpsr_apex.inspection.stored import StoredTransition, find_transitions
 from dpsr_apex.record.moments import Fact, Moments, read_moments, write_moments
 from dpsr_apex.roles.build import build_env
 from tests.system.runs import training
@@ -37,7 +37,7 @@ def failures(played: Path) -> Path:
     opened = open_run(played)
     env = build_env(opened.config, 0, training=True)
     replay = opened.replay
-    ends = [one for one in transitions_in(replay, np.arange(replay.size)) if one.terminal][-COUNT:]
+    ends = [one for one in find_transitions(replay, replay.identities) if one.terminal][-COUNT:]
     identities = np.array([one.identity for one in ends])
     facts = [Fact(one.identity, replay.t, one.priority, None, 0, 0, f"fall {row}") for row, one in enumerate(ends)]
     file = played.with_name("failures.safetensors")
@@ -48,7 +48,7 @@ def failures(played: Path) -> Path:
 
 def stored(path: Path) -> list[StoredTransition]:
     replay = open_run(path).replay
-    return transitions_in(replay, np.arange(replay.size))
+    return find_transitions(replay, replay.identities)
 
 
 def begun_at(path: Path, failures: Path) -> float:

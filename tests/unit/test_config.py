@@ -9,17 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from dpsr_apex.config import (
-    SETTINGS,
-    Config,
-    ConfigError,
-    OneOf,
-    Range,
-    ReplayConfig,
-    find_faults,
-    settings,
-    validate,
-)
+from dpsr_apex.config import SETTINGS, Config, ConfigError, ReplayConfig, find_faults, settings, validate
+from dpsr_apex.kinds import OneOf, Range
 from dpsr_apex.methods import METHODS
 from dpsr_apex.schedules import Schedule, constant
 
@@ -62,8 +53,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "replay.replace_candidates must be at most replay.capacity, which is 50000 (got 60000)",
     ),
     (
-        {"replay.recycle_candidates": 50_001},
-        "replay.recycle_candidates must be at most replay.capacity, which is 50000 (got 50001)",
+        {"replay.recycle_candidates": 10_001, "replay.capacity": 10_000},
+        "replay.recycle_candidates must be at most replay.capacity, which is 10000 (got 10001)",
+    ),
+    (
+        {"replay.recycle_candidates": 50_001, "replay.capacity": 100_000},
+        "replay.recycle_candidates must be between 0 and 50000 (got 50001)",
     ),
     ({"replay.replace_candidates": 0}, "replay.replace_candidates must be >= 1 with replay.method = 'dpsr' (got 0)"),
     ({"replay.replace_candidates": -1}, "replay.replace_candidates must be >= 0 (got -1)"),
@@ -122,7 +117,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"learner.batch_size": 1_001},
         "learner.batch_size must be at most learner.learning_starts, which is 1000 (got 1001)",
     ),
-    ({"learner.batch_size": 0}, "learner.batch_size must be >= 1 (got 0)"),
+    ({"run.total_steps": 10**30}, "run.total_steps must be between 1 and 1000000000000 (got 10000"),
+    ({"learner.batch_size": 0}, "learner.batch_size must be between 1 and 100000 (got 0)"),
+    ({"learner.batch_size": 100_001}, "learner.batch_size must be between 1 and 100000 (got 100001)"),
     ({"learner.learning_starts": 0}, "learner.learning_starts must be >= 1 (got 0)"),
     ({"run.total_steps": 999}, "learner.learning_starts must be at most run.total_steps, which is 999 (got 1000)"),
     ({"learner.steps_per_update": -1}, "learner.steps_per_update must be >= 0 (got -1)"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsr_apex.config import (
+    ROUND_STEPS,
     ActorConfig,
     Config,
     ConfigError,
@@ -19,9 +20,10 @@ from dpsr_apex.config import (
     LearnerConfig,
     ReplayConfig,
     RunConfig,
+    SystemConfig,
     validate,
 )
-from dpsr_apex.config_files import describe_params, dump_config, load_config
+from dpsr_apex.config_files import describe_params, dump_config, ensure_same, load_config
 from dpsr_apex.imports import CLASS_NAME
 from dpsr_apex.schedules import Schedule, constant
 
@@ -266,7 +268,7 @@ def configs(draw: st.DrawFn) -> Config:
                 bias_annealing=schedules(1),
                 replacing_exponent=schedules(5),
                 replace_candidates=st.integers(1, capacity),
-                recycle_candidates=st.integers(2, capacity),
+                recycle_candidates=st.integers(2, min(capacity, ROUND_STEPS)),
                 recycle_period=periods,
                 priority_floor=st.floats(1e-50, 1),
                 exponent_tolerance=units,
@@ -309,6 +311,23 @@ def test_a_dump_loads_as_an_equal_configuration(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.getbasetemp() / "round_trip.toml"
     path.write_text(dump_config(config), encoding="utf-8")
     assert load_config(path) == config
+
+
+def with_actors(actors: int | None) -> Config:
+    return Config(system=SystemConfig(actors=actors))
+
+
+@pytest.mark.parametrize(("kept", "given"), [(None, 3), (2, None), (2, 3), (None, None), (0, 0)])
+def test_a_run_may_continue_with_another_number_of_actors(tmp_path: Path, kept: int | None, given: int | None) -> None:
+    path = written(tmp_path, dump_config(with_actors(kept)))
+    ensure_same(with_actors(given), path)
+
+
+@pytest.mark.parametrize(("kept", "given"), [(0, 1), (1, 0), (0, None), (None, 0)])
+def test_a_single_process_run_continues_as_one(tmp_path: Path, kept: int | None, given: int | None) -> None:
+    path = written(tmp_path, dump_config(with_actors(kept)))
+    with pytest.raises(ConfigError, match=rf"holds another run, with system\.actors = {kept};"):
+        ensure_same(with_actors(given), path)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from dpsr_apex.files import (
     RowReader,
     append_row,
     atomic_path,
+    encode_row,
     read_last_row,
     read_rows,
     write_atomically,
@@ -231,6 +232,14 @@ def test_the_last_row_is_found_behind_many(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f'{{"t": {t}}}\n' for t in range(100)) + '{"t": ')
     assert read_last_row(path) == {"t": 99}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_the_last_row_is_read_however_long_it_is(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "rows.jsonl"
+    last = {"t": rows, "scores": list(range(100_000))}
+    path.write_bytes(b"".join(encode_row({"t": t}) for t in range(1, rows)) + encode_row(last))
+    assert read_last_row(path) == last
 
 
 # Rows as they come.

@@ -37,6 +37,8 @@ from dpsr_apex.formatting import (
         (1e-6, 4, "1e-06"),
         (999.4, 3, "999"),
         (999.9, 3, "1,000"),
+        (999.95, 4, "1,000"),
+        (-999.999, 5, "-1,000"),
         (-1234.5, 3, "-1,234"),
         (123456.0, 4, "123,456"),
         (0, 3, "0"),
@@ -65,6 +67,11 @@ def test_a_short_number_is_right_to_three_digits(value: float) -> None:
     assert math.isclose(read, value, rel_tol=0.0051, abs_tol=1e-300)
 
 
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_are_a_dash_in_a_short_number(value: float | None) -> None:
+    assert short(value) == DASH
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -74,6 +81,8 @@ def test_a_short_number_is_right_to_three_digits(value: float) -> None:
         (47 * 3_600 + 61, "47:01:01"),
         (51 * 3_600, "2 d 3 h"),
         (None, DASH),
+        (math.nan, DASH),
+        (math.inf, DASH),
     ],
 )
 def test_a_duration_is_in_hours_minutes_and_seconds_or_in_days(seconds: float | None, text: str) -> None:

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from dpsr_apex.machine import available_memory, cpu_model, describe_machine, gpu_names, resident_memory, total_memory
+from dpsr_apex.machine import (
+    available_memory,
+    cpu_model,
+    describe_machine,
+    gpu_names,
+    resident_memory,
+    total_memory,
+    usable_cores,
+)
 
 MEMINFO = "MemTotal:       16000 kB\nMemFree:         1000 kB\nMemAvailable:    9000 kB\n"
 
@@ -54,6 +62,35 @@ def test_a_limit_of_the_older_control_groups_counts(tmp_path: Path) -> None:
     assert (total_memory(root), available_memory(root)) == (4_000_000, 0)
 
 
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("900000 100000", 8), ("", 8)]
+)
+@pytest.mark.parametrize("limited", ["", "pod", "pod/container"])
+def test_the_cores_are_limited_by_the_quota_of_any_enclosing_control_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limited: str, quota: str, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(8)))
+    root = make(tmp_path, proc__self__cgroup="0::/pod/container\n")
+    folder = root / "sys/fs/cgroup" / limited
+    folder.mkdir(parents=True)
+    (folder / "cpu.max").write_text(f"{quota}\n")
+    assert usable_cores(root) == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 8), ("300000", 3)])
+def test_a_quota_of_the_older_control_groups_limits_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(8)))
+    root = make(
+        tmp_path,
+        proc__self__cgroup="4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n",
+        **{"sys__fs__cgroup__cpu__cpu.cfs_quota_us": f"{quota}\n"},
+        **{"sys__fs__cgroup__cpu__cpu.cfs_period_us": "100000\n"},
+    )
+    assert usable_cores(root) == cores
+
+
 def test_the_memory_of_this_process_is_counted_in_bytes(tmp_path: Path) -> None:
     content = b"x" * (50 * 2**20)
     before = resident_memory()
@@ -79,6 +116,6 @@ def test_processor_and_gpus_are_named(tmp_path: Path) -> None:
 
 def test_the_description_of_this_machine_does_not_identify_it() -> None:
     described = describe_machine()
-    assert described["cores"] == len(os.sched_getaffinity(0))
+    assert 1 <= described["cores"] <= len(os.sched_getaffinity(0))
     assert described["memory"] > 2**20
     assert platform.node() not in json.dumps(described)

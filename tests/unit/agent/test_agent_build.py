@@ -67,6 +67,10 @@ class NotAModule:
     pass
 
 
+class Incomplete:
+    act = q_values = td_errors = stage = update = sync_target = weights = load_weights = save = load = None
+
+
 class Pessimist(DqnAgent):
     def losses(self, batch, q_tm1, q_t, target_q_t):
         losses, deltas, q = super().losses(batch, q_tm1, q_t, target_q_t)
@@ -155,6 +159,12 @@ def test_a_users_agent_only_defines_its_loss() -> None:
 def test_what_is_not_an_agent_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"learner\.agent = 'users_file:NotAModule' is not an agent: it has no act, "):
         build_agent(replace(CONFIG, agent="users_file:NotAModule"), VECTOR, False, 3, 0, 1)
+
+
+@pytest.mark.usefixtures("_users_file")
+def test_an_agent_must_have_every_method_of_the_protocol() -> None:
+    with pytest.raises(ConfigError, match=r"is not an agent: it has no rows_not_finite$"):
+        build_agent(replace(CONFIG, agent="users_file:Incomplete"), VECTOR, False, 3, 0, 1)
 
 
 @pytest.mark.parametrize("name", ["dqnn", "module", "a:b:c", ""])

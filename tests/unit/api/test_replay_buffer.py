@@ -69,7 +69,7 @@ def add_steps(buffer: da.ReplayBuffer, count: int, first: int = 0) -> None:
 
 def stored_in(buffer: da.ReplayBuffer, identities: NDArray[np.int64]) -> Experience:
     """These transitions, read as a batch is."""
-    return buffer._decompress(buffer._replay._store.gather(identities % buffer.capacity))
+    return buffer._decompress(buffer._replay._table.store.gather(identities % buffer.capacity))
 
 
 def test_the_settings_are_those_of_the_config_but_for_what_the_loop_decides() -> None:
@@ -426,7 +426,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replace_candidates": 11}, "replace_candidates must be at most capacity, which is 10"),
     ({"n_steps": 0}, "n_steps must be between 1 and 255"),
     ({"discount": 1.5}, "discount must be between 0 and 1"),
-    ({"total_steps": 0}, "total_steps must be >= 1"),
+    ({"total_steps": 0}, "total_steps must be between 1 and 1000000000000"),
     ({"seed": -1}, "seed must be between"),
     ({"alpha": 0.6}, "no setting 'alpha'; it has sampling_exponent"),
     ({"observation_space": spaces.Dict(a=VECTOR)}, "observation_space must be a Box"),
@@ -546,6 +546,28 @@ def test_wrong_priorities_are_refused_and_change_nothing(ids: Any, td_errors: An
     with pytest.raises(da.UserError, match=message):
         buffer.update_priorities(ids, td_errors)
     assert buffer._replay.priorities.tolist() == before
+
+
+def test_no_priorities_change_nothing() -> None:
+    buffer = da.ReplayBuffer(10, VECTOR, THREE)
+    add_steps(buffer, 3)
+    before = buffer._replay.priorities.tolist()
+    buffer.update_priorities([], [])
+    assert buffer._replay.priorities.tolist() == before
+    assert buffer.counters["priorities_updated"] == buffer.counters["priorities_stale"] == 0
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 3, 3), (3, 3, 1), (0, 4, 4), (2, 65, 65), (65, 2, 66)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_observations_of_any_shape_are_returned(shape: tuple[int, ...], dtype: type[np.number[Any]]) -> None:
+    buffer = da.ReplayBuffer(10, spaces.Box(0, 255, shape, dtype), THREE)
+    obs, next_obs = (np.random.default_rng(seed).integers(0, 255, shape).astype(dtype) for seed in (1, 2))
+    buffer.add(obs, 0, 1.0, next_obs, True, False)
+    batch = buffer.sample(2)
+    assert batch.obs.dtype == dtype
+    for row in range(2):
+        np.testing.assert_array_equal(batch.obs[row], obs)
+        np.testing.assert_array_equal(batch.next_obs[row], next_obs)
 
 
 def test_what_cannot_be_sampled_or_recycled_is_refused() -> None:

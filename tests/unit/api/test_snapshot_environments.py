@@ -132,7 +132,7 @@ def test_every_lane_is_rendered() -> None:
         (lambda env: env.snapshot("first"), "lane must be an integer"),
         (lambda env: env.reset(seed=[1, 2, 3]), r"seed must be .* one for each of the 2 lanes \(got 3\)"),
         (lambda env: env.reset(seed=-1), r"seed must be an integer >= 0 \(got -1\)"),
-        (lambda env: env.envs[0].reset(seed=1.5), r"seed must be an integer \(got 1.5\)"),
+        (lambda env: env.envs[0].reset(seed=1.5), r"seed must be an integer >= 0 \(got 1.5\)"),
         (lambda env: env.envs[0].step(2), "action must be between 0 and 1"),
         (lambda env: env.restore(0, other_snapshot()), "snapshot: damaged frame"),
         (lambda env: env.restore(0, other_snapshot(with_observation=False), np.zeros(4)), "or one of another task"),

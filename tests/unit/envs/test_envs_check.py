@@ -46,14 +46,16 @@ def test_a_counter_missing_from_the_snapshot_is_found_at_the_end_of_the_episode(
         ("MissingCounter", "after a restore"),
         ("NoBytes", "returned str"),
         ("Raising", "RuntimeError: state is not available"),
+        ("RaisingRestore", "a restore at step 0 of an episode failed: KeyError: 'no such state'"),
         ("BadReward", "nan"),
         ("Unrepeatable", "replaying its history led to another state"),
         ("Duck", "no snapshot"),
     ],
 )
 def test_ensure_restorable_raises_with_the_reason(name: str, reason: str) -> None:
-    with pytest.raises(UnusableEnvironment, match=reason):
+    with pytest.raises(UnusableEnvironment, match=reason) as refusal:
         ensure_restorable(USER + name)
+    assert ("Traceback" in refusal.value.trace) == name.startswith("Raising")
 
 
 @pytest.mark.parametrize("name", ["Breakout", "CartPole-v1", USER + "Good"])

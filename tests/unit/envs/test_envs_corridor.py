@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.corridor import LEFT, RIGHT, Corridor
 
 
@@ -53,6 +54,31 @@ def test_a_state_is_restored() -> None:
         observation = env.step(LEFT)[0]
     other.restore(env.snapshot(), observation[np.newaxis])
     np.testing.assert_array_equal(other.step(LEFT)[0], env.step(LEFT)[0])
+
+
+@pytest.mark.parametrize("state", [b"", b"\0" * 4, b"\2\1\0\0\0", b"\0\1\0\0\0", b"\1\0\0\0\0", b"\xff\x65\0\0\0"])
+def test_a_state_that_the_corridor_does_not_have_is_refused_and_changes_nothing(state: bytes) -> None:
+    env = Corridor(depth=100)
+    observation, _ = env.reset()
+    env.step(LEFT)
+    before = env.snapshot()
+    with pytest.raises(DamagedSnapshot):
+        env.restore(state, observation[np.newaxis])
+    assert env.snapshot() == before
+
+
+def test_every_state_of_an_episode_can_be_restored() -> None:
+    for side in (LEFT, RIGHT):
+        env, other = Corridor(depth=7), Corridor(depth=7)
+        observation, _ = env.reset()
+        terminal = False
+        while not terminal:
+            other.restore(env.snapshot(), observation[np.newaxis])
+            observation, *outcome = env.step(side)
+            again, *repeated = other.step(side)
+            assert (again.tolist(), repeated) == (observation.tolist(), outcome)
+            terminal = bool(outcome[1])
+        other.restore(env.snapshot(), observation[np.newaxis])
 
 
 def test_the_state_key_is_side_and_position() -> None:

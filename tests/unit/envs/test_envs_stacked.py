@@ -143,6 +143,7 @@ def test_score_and_steps_are_summed_across_lost_lives() -> None:
         ("BadReward", "reward is nan"),
         ("BadObservation", "observation is .*inf"),
         ("WrongShape", r"observation is float64\(2,\)"),
+        ("WidePixels", r"observation is uint16\(8, 8\) but its observation_space is uint8\(8, 8\)"),
         ("ColoursLast", r"float64\(1,\) is not in Box\(0, 255, \(8, 8, 3\), uint8\)"),
         ("FourAxes", "observation_space is Box.*planes first"),
         ("WithText", r"observation_space cannot be converted into numbers: 'told'\[0\] is Text"),

@@ -72,6 +72,11 @@ class Raising(Good):
         raise RuntimeError("state is not available")
 
 
+class RaisingRestore(Good):
+    def restore(self, snapshot: bytes, frames: NDArray[Any]) -> None:  # noqa: ARG002
+        raise KeyError("no such state")
+
+
 class BadReward(Good):
     def reward(self) -> float:
         return float("nan") if self.steps == 3 else 0.0
@@ -91,6 +96,18 @@ class ColoursLast(Good):
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+
+class WidePixels(Good):
+    """Its observations do not fit into the bytes of its space."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (8, 8), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed, options=options)
+        return np.full((8, 8), 256, np.uint16), {}
 
 
 class FourAxes(Good):

@@ -9,7 +9,7 @@ from dpsr_apex.config import ReplayConfig
 from dpsr_apex.envs.corridor import Corridor
 from dpsr_apex.envs.make import make_stacked
 from dpsr_apex.envs.stacked import StackedEnv
-from dpsr_apex.inspection.stored import StoredTransition, transitions_in
+from dpsr_apex.inspection.stored import StoredTransition, find_transitions
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions, from_lists
 from dpsr_apex.roles.n_step import Arrived, NStep, Start
@@ -67,4 +67,4 @@ def with_gains(replay: Replay, gains: NDArray[np.float32]) -> Replay:
 
 def stored_transitions(env: StackedEnv, count: int = 12, n_steps: int = 1) -> list[StoredTransition]:
     replay = filled_replay(played(env, count, n_steps))
-    return transitions_in(replay, np.arange(replay.size))
+    return find_transitions(replay, replay.identities)

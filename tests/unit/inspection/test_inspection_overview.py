@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpsr_apex.inspection.overview import COLUMNS, summary_lines, transition_table
-from dpsr_apex.inspection.stored import transitions_in
+from dpsr_apex.inspection.stored import find_transitions
 from dpsr_apex.replay.replay import Replay
 from tests.unit.replay.naive import NaiveChain, transitions_of
 from tests.unit.replay.twins import joined, make_config, make_rows
@@ -23,7 +23,7 @@ def recycled(steps: int) -> Replay:
 
 def test_chains_are_summarized_with_the_depth_of_their_steps() -> None:
     replay = recycled(3)
-    depths = [transition.depth for transition in transitions_in(replay, np.arange(9))]
+    depths = [transition.depth for transition in find_transitions(replay, replay.identities)]
     assert depths == replay.depths.tolist()
     assert max(depths) == 3
     later = sum(depth > 1 for depth in depths)
@@ -45,5 +45,5 @@ def test_a_table_has_only_the_columns_that_are_not_empty() -> None:
 
 
 def _columns(replay: Replay) -> set[str]:
-    transitions = transitions_in(replay, np.arange(replay.size))
+    transitions = find_transitions(replay, replay.identities)
     return {str(column.header) for column in transition_table(transitions, None).columns}

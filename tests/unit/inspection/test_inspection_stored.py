@@ -11,9 +11,9 @@ from dpsr_apex.inspection.stored import (
     StoredTransition,
     action_name,
     find_transition,
+    find_transitions,
     notable_groups,
     summarize_recycled,
-    transitions_in,
 )
 from dpsr_apex.replay.replay import Replay
 from tests.unit.inspection.example_replays import CONFIG, cartpole, corridor, filled_replay, played, with_gains
@@ -28,7 +28,7 @@ def replay() -> Replay:
 
 
 def all_of(replay: Replay) -> list[StoredTransition]:
-    return transitions_in(replay, np.arange(replay.size))
+    return find_transitions(replay, replay.identities)
 
 
 def test_a_stored_transition_has_all_columns_of_the_replay(replay: Replay) -> None:

@@ -111,7 +111,7 @@ def test_stored_transitions_arrive_with_all_that_is_known_and_without_those_that
     message = decode(encode(stored_message(replay, wanted, ERA)))
     assert isinstance(message, Stored)
     assert (message.era, message.t) == (ERA, 24)
-    found, expected = stored_rows(message), replay.rows_in(replay.slots_of(present))
+    found, expected = stored_rows(message), replay.rows_of(present)
     assert found.slots.identities.tolist() == present.tolist()
     for name in ("births", "gains", "depths", "recycles", "origins"):
         np.testing.assert_array_equal(getattr(found.slots, name), getattr(expected.slots, name), err_msg=name)

@@ -162,11 +162,11 @@ def set_counter(name: str) -> Callable[[Replay], None]:
 
 
 def forget_depths(replay: Replay) -> None:
-    replay._slots.depths[:] = 0
+    replay._table.slots.depths[:] = 0
 
 
 def forget_origins(replay: Replay) -> None:
-    replay._slots.origins[:] = -1
+    replay._table.slots.origins[:] = -1
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_replay_of_an_earlier_version_has_no_lineage() -> None:
     loaded = Replay(replay.config, 100, np.random.default_rng(0))
     loaded.load(facts, {name: array for name, array in arrays.items() if name not in ("recycles", "origins")})
     assert loaded.depths.any()
-    assert set(loaded._slots.origins) == {-1}
+    assert set(loaded._table.slots.origins) == {-1}
     assert loaded.check_valid() == (True, "")
 
 

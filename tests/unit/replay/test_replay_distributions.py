@@ -62,7 +62,9 @@ def uneven(count: int) -> Floats:
 def test_sampling_is_proportional_to_p_to_the_alpha(method: str, count: int, capacity: int, batch_size: int) -> None:
     replay = filled(method, uneven(count), capacity=capacity)
     batches = 16_000 // batch_size if batch_size > 1 else 8_000
-    sampled = np.concatenate([replay._trees.sample(replay._rng.random(batch_size), BETA)[0] for _ in range(batches)])
+    sampled = np.concatenate(
+        [replay._table.trees.sample(replay._rng.random(batch_size), BETA)[0] for _ in range(batches)]
+    )
     counts = np.bincount(sampled, minlength=count).astype(np.float64)
     assert counts.size == count
     exponent = 0.0 if method == "uniform" else ALPHA
@@ -97,7 +99,7 @@ def test_rank_based_sampling_is_proportional_to_one_over_the_rank() -> None:
 def test_replacing_is_proportional_to_p_to_the_minus_gamma(count: int, capacity: int, candidates: int) -> None:
     replay = filled("double", uneven(count), capacity=capacity)
     rng = np.random.default_rng(1)
-    trees = replay._trees
+    trees = replay._table.trees
     sets = 16_000 // candidates if candidates > 1 else 8_000
     sampled = np.concatenate([sample_to_replace(*trees.arrays, rng.random(candidates)) for _ in range(sets)])
     counts = np.bincount(sampled, minlength=count).astype(np.float64)
@@ -119,7 +121,7 @@ def test_each_draw_of_a_set_stays_in_its_slice() -> None:
     counts = np.zeros_like(by_slice)
     rng = np.random.default_rng(2)
     for _ in range(3_000):
-        slots = sample_to_replace(*replay._trees.arrays, rng.random(8))
+        slots = sample_to_replace(*replay._table.trees.arrays, rng.random(8))
         counts[np.arange(8), slots] += 1
     assert (counts[by_slice == 0.0] == 0).all()
     for row in range(8):
@@ -150,7 +152,7 @@ def test_a_rounds_candidates_are_distinct_and_as_likely_as_they_should_be(wanted
     rng = np.random.default_rng(4)
     seen: Counter[frozenset[int]] = Counter()
     for _ in range(10_000):
-        sampled = replay._trees.sample_distinct_to_replace(wanted, rng).tolist()
+        sampled = replay._table.trees.sample_distinct_to_replace(wanted, rng).tolist()
         assert len(set(sampled)) == wanted
         seen[frozenset(sampled)] += 1
     assert set(seen) <= set(chances)

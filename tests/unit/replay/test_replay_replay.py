@@ -19,8 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from dpsr_apex.methods import METHODS
 from dpsr_apex.replay.recyclers import CHOICES, RECYCLERS
 from dpsr_apex.replay.removers import REMOVERS
-from dpsr_apex.replay.replay import BadPriority, Replay
+from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.samplers import SAMPLERS
+from dpsr_apex.replay.slots import BadPriority
 from dpsr_apex.replay.transitions import Stack
 from dpsr_apex.schedules import Schedule
 from tests.unit.replay.naive import rows_of, transitions_of
@@ -402,7 +403,7 @@ def digest(replay: Replay) -> str:
 
 def reloaded(replay: Replay) -> Replay:
     facts, arrays = replay.save()
-    loaded = Replay(replay.config, 2_000, np.random.default_rng(99), frame_bytes=replay._store.frame_bytes)
+    loaded = Replay(replay.config, 2_000, np.random.default_rng(99), frame_bytes=replay._table.store.frame_bytes)
     loaded.load(json.loads(json.dumps(facts)), arrays)
     return loaded
 
@@ -482,11 +483,11 @@ def test_the_digest_notices_every_difference() -> None:
         "a priority": lambda other: other.update_priorities(other.identities[:1], np.array([77.0])),
         "a round": lambda other: other.rounds.popitem(),
         "an answer": forget_answers,
-        "a byte of a frame": lambda other: other._store["s_t"].__setitem__(3, (b"other", b"frame")),
-        "where a frame ends": lambda other: other._store["s_t"].__setitem__(
-            3, tuple(b"".join(other._store["s_t"][3])[part] for part in (slice(0, 3), slice(3, None)))
+        "a byte of a frame": lambda other: other._table.store["s_t"].__setitem__(3, (b"other", b"frame")),
+        "where a frame ends": lambda other: other._table.store["s_t"].__setitem__(
+            3, tuple(b"".join(other._table.store["s_t"][3])[part] for part in (slice(0, 3), slice(3, None)))
         ),
-        "a leaf": lambda other: other._trees.arrays.leaves.__setitem__((0, 0), 1.25),
+        "a leaf": lambda other: other._table.trees.arrays.leaves.__setitem__((0, 0), 1.25),
         "a counter": lambda other: setattr(other.counters, "answers_late", -1),
     }
     for name, change in differences.items():

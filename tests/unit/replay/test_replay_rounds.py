@@ -184,31 +184,35 @@ def set_counter(name: str) -> Callable[[Replay], None]:
 
 def assign(column: str, index: int, value: int) -> Callable[[Replay], None]:
     def corrupt(replay: Replay) -> None:
-        getattr(replay._slots, column)[index] = value
+        getattr(replay._table.slots, column)[index] = value
 
     return corrupt
 
 
+def tick(replay: Replay) -> None:
+    replay.t += 1
+
+
 def set_number(name: str, change: int) -> Callable[[Replay], None]:
     def corrupt(replay: Replay) -> None:
-        setattr(replay, name, getattr(replay, name) + change)
+        setattr(replay._table, name, getattr(replay._table, name) + change)
 
     return corrupt
 
 
 def forget_state(replay: Replay) -> None:
-    replay._store["s_tm1"][3] = ()
+    replay._table.store["s_tm1"][3] = ()
 
 
 def corrupt_trees(replay: Replay) -> None:
-    replay._trees.arrays.leaves[0, 2] *= 2
+    replay._table.trees.arrays.leaves[0, 2] *= 2
 
 
 def empty_slot(replay: Replay) -> None:
     """Evict a transition, but leave the time of its birth."""
     birth = replay.births[3]
     replay.evict(replay.identities[3:4])
-    replay._slots.births[3] = birth
+    replay._table.slots.births[3] = birth
 
 
 def forget_round(replay: Replay) -> None:
@@ -229,11 +233,11 @@ def forget_round(replay: Replay) -> None:
         (assign("births", 3, 9), "the order of identities is not the order of births"),
         (assign("births", 0, 0), "a birth is not between 1 and t"),
         (assign("births", 8, 11), "a birth is not between 1 and t"),
-        (set_number("t", 1), "transitions were lost or created"),
+        (tick, "transitions were lost or created"),
         (set_counter("replaced"), "transitions were lost or created"),
         (set_counter("recycled"), "transitions were lost or created"),
         (set_counter("quarantined"), "transitions were lost or created"),
-        (set_number("_next_serial", 1), "serial numbers do not match the insertions"),
+        (set_number("next_serial", 1), "serial numbers do not match the insertions"),
         (set_counter("rounds_opened"), "a round was neither closed nor expired"),
         (set_counter("rounds_expired"), "a round was neither closed nor expired"),
         (forget_round, "a round was neither closed nor expired"),
@@ -256,5 +260,5 @@ def test_check_valid_notices(corrupt: Callable[[Replay], None], reason: str) -> 
 def test_check_valid_notices_a_ranking_that_differs_from_the_trees() -> None:
     replay = Replay(make_config("per_rank", capacity=4), 100, np.random.default_rng(0))
     replay.insert(transitions_of(make_rows(0, 4)))
-    replay._trees.set(np.array([2]), np.array([5.0]))
+    replay._table.trees.set(np.array([2]), np.array([5.0]))
     assert replay.check_valid() == (False, "the ranking holds other priorities than the trees")

@@ -15,7 +15,7 @@ def test_a_survey_is_the_columns_of_the_replay() -> None:
     (round_,) = replay.insert(transitions_of(make_rows(50, 1)))
     replay.answer(round_.number, joined(round_.candidates.tolist(), [chain(100 * i, 3.0 + i) for i in (1, 2, 3)]))
     survey = replay.survey(1_000)
-    stored = replay.rows_in(np.arange(replay.size))
+    stored = replay.rows_of(replay.identities)
     assert (survey.t, survey.capacity, survey.stored, survey.rows) == (replay.t, 9, 9, 9)
     for name in ("identities", "births", "gains", "depths", "recycles"):
         np.testing.assert_array_equal(getattr(survey, name), getattr(stored.slots, name), err_msg=name)

@@ -71,21 +71,21 @@ def make_rows(start: int, count: int, frame_bytes: int = 0) -> list[Row]:
 
 def stored_rows(replay: Replay) -> list[Row]:
     """What is in every slot, empty ones included."""
-    return rows_of(replay._store.read(np.arange(replay.config.capacity)))
+    return rows_of(replay._table.store.read(np.arange(replay.config.capacity)))
 
 
 def image(replay: Replay) -> dict[str, Any]:
     """Everything that a replay holds, bit by bit, to be compared with another moment's."""
-    ranking = replay._sampler.ranking if isinstance(replay._sampler, Rank) else None
+    ranking = replay._table.sampler.ranking if isinstance(replay._table.sampler, Rank) else None
     return {
         "t": replay.t,
         "size": replay.size,
-        "serial": replay._next_serial,
-        "slots": {column.name: getattr(replay._slots, column.name).tobytes() for column in SLOT_COLUMNS},
+        "serial": replay._table.next_serial,
+        "slots": {column.name: getattr(replay._table.slots, column.name).tobytes() for column in SLOT_COLUMNS},
         "rows": stored_rows(replay),
-        "leaves": replay._trees.arrays.leaves.tobytes(),
-        "nodes": replay._trees.arrays.nodes.tobytes(),
-        "exponents": (replay._trees.alpha, replay._trees.gamma),
+        "leaves": replay._table.trees.arrays.leaves.tobytes(),
+        "nodes": replay._table.trees.arrays.nodes.tobytes(),
+        "exponents": (replay._table.trees.alpha, replay._table.trees.gamma),
         "ranking": ranking and (ranking.size, ranking.order[: ranking.size].tobytes(), ranking.alpha),
         "counters": asdict(replay.counters),
         "recycler": {name: array.tobytes() for name, array in replay._recycler.arrays.items()},
@@ -196,7 +196,8 @@ class Twins:
         assert asdict(fast.counters) == pytest.approx(asdict(naive.counters), rel=1e-12)  # sums, in any order
         np.testing.assert_array_equal(fast.gains, np.array(naive.gains, dtype=np.float32)[filled])
         for name in ("depths", "recycles", "origins"):
-            assert getattr(fast._slots, name)[filled].tolist() == [getattr(naive, name)[slot] for slot in filled], name
+            column = getattr(naive, name)
+            assert getattr(fast._table.slots, name)[filled].tolist() == [column[slot] for slot in filled], name
         assert fast._rng.bit_generator.state == naive.rng.bit_generator.state
         assert list(fast.rounds) == list(naive.rounds)
         for number, round_ in fast.rounds.items():

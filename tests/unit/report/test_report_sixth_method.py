@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsr_apex.config import SETTINGS, OneOf, ReplayConfig
+from dpsr_apex.config import SETTINGS, ReplayConfig
+from dpsr_apex.kinds import OneOf
 from dpsr_apex.methods import METHODS, Method
 from dpsr_apex.replay.records import Arrivals, Floats
 from dpsr_apex.replay.removers import REMOVERS

@@ -164,13 +164,18 @@ def test_chains_can_be_answered_as_soon_as_they_end() -> None:
 
 
 class Damaging:
-    """An environment that raises something else in each of three states, when it is restored or stepped."""
+    """An environment that raises something else in each of some states, in the method that the error names."""
 
-    ERRORS = (SystemError("in restore"), IndexError("in restore"), ZeroDivisionError("in step"))
+    ERRORS = (
+        SystemError("in restore"),
+        IndexError("in restore"),
+        ZeroDivisionError("in step"),
+        OverflowError("in state_key"),
+    )
 
     def __init__(self, env: Any, snapshots: list[bytes]) -> None:
         self._env = env
-        self._bad = dict(zip(snapshots, self.ERRORS, strict=True))
+        self._bad = dict(zip(snapshots, self.ERRORS, strict=False))
         self._error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -178,20 +183,26 @@ class Damaging:
 
     def restore(self, snapshot: bytes, *state: Any) -> None:
         self._error = self._bad.get(snapshot)
-        if self._error and "restore" in str(self._error):
-            raise self._error
+        self._raise_in("restore")
         self._env.restore(snapshot, *state)
 
     def step(self, action: int) -> Any:
-        if self._error:
-            raise self._error
+        self._raise_in("step")
         return self._env.step(action)
+
+    def state_key(self) -> Any:
+        self._raise_in("state_key")
+        return self._env.state_key()
+
+    def _raise_in(self, method: str) -> None:
+        if self._error and method in str(self._error):
+            raise self._error
 
 
 def test_whatever_a_damaged_state_raises_costs_one_candidate() -> None:
-    actor = build("CartPole-v1", recycle_steps=3)
+    actor = build("CartPole-v1", recycle_steps=3, recycle_choice="novel")
     stored = played(actor, 8)
-    bad = [1, 4, 7]
+    bad = [1, 3, 4, 7]
     env = cast(StackedEnv, Damaging(actor._recycler, [stored.snapshots[row] for row in bad]))
     actor._recycler = env
     answer = actor.recycle(request(stored))

@@ -130,10 +130,16 @@ def test_an_actor_that_is_loaded_continues_in_an_episode_from_a_moment() -> None
         first.load(second.save())
 
 
-def test_a_moment_that_cannot_be_restored_is_skipped() -> None:
-    chosen = moments("Breakout", count=1)
-    damaged = from_lists(s_tm1=chosen.s_tm1, snapshots=[chosen.snapshots[0][:-1] + b"x"])
-    env, twin = new_env("Breakout"), new_env("Breakout")
+@pytest.mark.parametrize("is_snapshot_damaged", [True, False])
+@pytest.mark.parametrize("name", ["Breakout", "tests.unit.envs.user_envs:Good"])
+def test_a_moment_that_cannot_be_restored_is_skipped(name: str, is_snapshot_damaged: bool) -> None:
+    chosen = moments(name, count=1)
+    stack, snapshot = chosen.s_tm1[0], chosen.snapshots[0]
+    if is_snapshot_damaged:
+        damaged = from_lists(s_tm1=[stack], snapshots=[snapshot[:-1]])
+    else:
+        damaged = from_lists(s_tm1=[(*stack[:-1], stack[-1][:-1])], snapshots=[snapshot])
+    env, twin = new_env(name), new_env(name)
     assert Starts(damaged, 1.0).begin(env, np.random.default_rng(0)) is None
     assert play_out(env) == play_out(twin)
     with pytest.raises(UnusableEnvironment, match=r"moment 0 of x\.safetensors cannot be restored"):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpsr_apex.config_files import load_config
 from dpsr_apex.inspection.opening import open_run
-from dpsr_apex.inspection.stored import transitions_in
+from dpsr_apex.inspection.stored import find_transitions
 from dpsr_apex.record.checkpoint import list_checkpoints
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.survey import Survey
@@ -58,7 +58,7 @@ def test_a_survey_of_a_checkpoint_is_that_of_its_replay(trained: Path) -> None:
 
 def test_every_transition_of_a_checkpoint_is_found_as_it_is_stored(trained: Path) -> None:
     replay, source = open_run(trained).replay, newest(trained)
-    expected = transitions_in(replay, np.arange(replay.size))
+    expected = find_transitions(replay, replay.identities)
     found = {one.plain.identity: one for one in source.find([one.identity for one in expected])}
     assert len(found) == len(expected)
     for one in expected:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpsr_apex.config import MOST_IN_BATCH, ROUND_STEPS
 from dpsr_apex.replay.transitions import Transitions, pack
 from dpsr_apex.wire import codec
 from dpsr_apex.wire.codec import (
@@ -457,6 +458,10 @@ def test_too_many_rows_are_refused(part: str, said: str, name: str, count: int) 
     for frames in (chunk_of(**{part: np.zeros(count)}), chunk_of(**{said: count}), chunk_of(**{said: 2**64 - 1})):
         with pytest.raises(BadMessage, match=rf"^{name} has \d+ items, more than"):
             decode(frames)
+
+
+def test_the_largest_batch_and_the_largest_round_of_a_config_fit_in_a_message() -> None:
+    assert max(MOST_IN_BATCH, ROUND_STEPS) <= MAX_ROWS
 
 
 def test_too_long_an_array_is_refused() -> None:
