@@ -4,6 +4,6 @@
 set -eu
 cd "$(dirname "$0")/.."
 make --silent install
-file=dpsr_apex/replay/replay.py
-line=$(grep -n "self.rounds\[number\] = round_" "$file" | cut -d: -f1)
+file=dpsr_apex/replay/rounds.py
+line=$(grep -n "self.counters.rounds_opened += 1" "$file" | cut -d: -f1)
 exec .venv/bin/python -m pdb -c "break $file:$line" -c continue -m dpsr_apex.cli train cartpole --solo "$@"

@@ -346,14 +346,14 @@ def test_the_script_for_a_debugger_stops_where_a_round_is_opened(sandbox: Path, 
     ended = subprocess.run(
         [recipe, "--run-dir", tmp_path / "run", *small_settings()],
         env=environment(sandbox),
-        input="p 'candidates', round_.candidates.size\np 'depth', len(self.rounds)\nq\n",
+        input="p 'candidates', round_.candidates.size\np 'open', len(self.by_number)\nq\n",
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
-    assert "-> self.rounds[number] = round_" in ended.stdout
+    assert "-> self.counters.rounds_opened += 1" in ended.stdout
     assert "('candidates', 4)" in ended.stdout
-    assert "('depth', 0)" in ended.stdout
+    assert "('open', 1)" in ended.stdout
 
 
 @pytest.mark.thorough

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from typing import Any
+from unittest.mock import patch
 
 import zmq
 
+from dpsr_apex.wire import sockets
 from dpsr_apex.wire.answers import MOST_PER_CLIENT, Answers
 from dpsr_apex.wire.codec import MAX_FRAME
 from dpsr_apex.wire.sockets import ClientSocket, ServerSocket
 from tests.unit.wire.test_wire_sockets import client_at, client_receives, connect, pair, stack, until
 
 __all__ = ["stack"]  # a fixture
+
+create_socket = sockets._create_socket
 
 
 def is_over() -> bool:
@@ -56,9 +61,17 @@ def test_an_answer_that_is_sent_to_many_counts_once() -> None:
     assert answers.held == 601
 
 
+def connects_once(*arguments: Any) -> Any:
+    """A socket that stays disconnected after it was disconnected."""
+    socket = create_socket(*arguments)
+    socket.set(zmq.RECONNECT_IVL, -1)
+    return socket
+
+
 def slow_client(stack: ExitStack, server: ServerSocket) -> tuple[ClientSocket, bytes]:
-    """A client that asks, and hardly takes anything."""
-    client = stack.enter_context(closing(client_at(server.endpoint)))
+    """A client that asks, hardly takes anything, and does not return when it was disconnected."""
+    with patch.object(sockets, "_create_socket", connects_once):
+        client = stack.enter_context(closing(client_at(server.endpoint)))
     client._socket.set(zmq.RCVHWM, 1)
     client._socket.set(zmq.LINGER, 0)
     return client, connect(server, client)
