@@ -59,10 +59,14 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens: who opens the printed address at once waits until it is served."""
+    """Return a socket that listens, so that a browser that connects before requests are served waits for the answer.
+
+    Its protocol is named, because asyncio disables Nagle's algorithm only for sockets that it recognizes as TCP: with
+    the algorithm, an answer waits for the delayed acknowledgement of its headers.
+    """
     try:
-        family, *_ = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        family, kind, protocol, *_ = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host.strip("[]"), port))
         listening.listen(CONNECTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -176,6 +177,25 @@ def test_a_long_request_is_refused_before_it_is_read(local: TestClient) -> None:
 def test_whoever_opens_the_printed_address_at_once_waits_until_it_is_served() -> None:
     with closing(listen("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as waiting:
         waiting.sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def test_answers_are_sent_without_waiting_for_acknowledgements() -> None:
+    async def has_no_delay() -> bool:
+        accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = writer.get_extra_info("socket")
+            accepted.set_result(bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+            writer.close()
+
+        async with await asyncio.start_server(accept, sock=listening):
+            _, client = await asyncio.open_connection(*listening.getsockname())
+            found = await accepted
+            client.close()
+            return found
+
+    with closing(listen("127.0.0.1", 0)) as listening:
+        assert asyncio.run(has_no_delay())
 
 
 # Paths.
