@@ -175,12 +175,12 @@ class Replay:
         filled, step = self._filled, max(-(-self.size // limit), 1)
         return self._slots.births[filled][::step].copy(), self._trees.priorities[filled][::step].copy()
 
-    def survey(self, most: int) -> Survey:
-        """Return what is small about each stored transition, or about at most `most` of them; copies."""
+    def survey(self, most: int, rng: np.random.Generator) -> Survey:
+        """Return the numbers of every stored transition, or of at most `most` of them at random, as copies."""
         slots = {column.name: getattr(self._slots, column.name) for column in SLOT_COLUMNS}
         names = ("a_tm1", "r_t", "terminal", "episode_steps")
         columns = slots | {name: self._store[name] for name in names} | {"priorities": self._trees.priorities}
-        return survey_of(self.t, self.config.capacity, self._filled_slots, columns, most)
+        return survey_of(self.t, self.config.capacity, self._filled_slots, columns, most, rng)
 
     def insert(self, transitions: Transitions, td_errors: Floats | None = None) -> list[Round]:
         """Insert new transitions, one tick of t each; return the recycling rounds that they opened.

@@ -8,17 +8,18 @@ from base64 import b64encode
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-
 from dpsr_apex import __version__
 from dpsr_apex.replay.survey import Survey
 from dpsr_apex.web.analysis import png
 from dpsr_apex.web.desk import STARRED, Described, Desk
+from dpsr_apex.web.map_bytes import pack_survey
 from dpsr_apex.web.pictures import strip
-from dpsr_apex.web.sources import pack_survey
 from dpsr_apex.web.stars import list_stars
 
-MOST_POINTS = 200_000  # of the map; a larger replay is thinned evenly, and the page reports it
+MOST_POINTS = 200_000  # of the map; a larger replay is subsampled, and the page reports it
+
+# Modules of the page, each after those that it imports.
+_MODULES = ("axes.js", "dom.js", "grid.js", "points.js", "survey.js", "scatter.js")
 
 # The page may load nothing at all. Its modules import one another as data.
 _POLICY = (
@@ -35,7 +36,6 @@ def export_page(desk: Desk, described: Described, at: str) -> str:
 
 def render(desk: Desk, described: Described, label: str, survey: Survey) -> str:
     """Return the page of a survey from this source."""
-    thinned = _thinned(survey)
     facts = {
         "run": desk.name,
         "environment": desk.config.env.name,
@@ -46,11 +46,12 @@ def render(desk: Desk, described: Described, label: str, survey: Survey) -> str:
         "floor": desk.config.replay.priority_floor,
         "version": __version__,
         "stars": [star | {"strip": _strip(desk, described, int(star["identity"]))} for star in list_stars(desk.run)],
-        "survey": b64encode(pack_survey(thinned)).decode(),
+        "survey": b64encode(pack_survey(survey, MOST_POINTS)).decode(),
     }
-    first = {f"./{name}": _as_data(_text(name)) for name in ("axes.js", "points.js", "dom.js")}
-    others = {f"./{name}": _as_data(_with_imports(_text(name), first)) for name in ("scatter.js", "survey.js")}
-    page = _with_imports(_text("exported.js"), first | others)
+    modules: dict[str, str] = {}
+    for name in _MODULES:
+        modules[f"./{name}"] = _as_data(_with_imports(_text(name), modules))
+    page = _with_imports(_text("exported.js"), modules)
     return _PAGE.format(
         policy=_POLICY,
         title=html.escape(f"{desk.config.env.name} · {desk.config.replay.method} · {desk.name}"),
@@ -58,14 +59,6 @@ def render(desk: Desk, described: Described, label: str, survey: Survey) -> str:
         facts=_json_in_html(facts),
         script=page.replace("</script", "<\\/script"),
     )
-
-
-def _thinned(survey: Survey) -> Survey:
-    every = max(-(-survey.rows // MOST_POINTS), 1)
-    columns: dict[str, Any] = {
-        name: column[::every] for name, column in survey._asdict().items() if isinstance(column, np.ndarray)
-    }
-    return survey._replace(**columns)
 
 
 def _strip(desk: Desk, described: Described, identity: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,11 @@ from dpsr_apex.web import Refusal
 from dpsr_apex.web.analysis import png
 from dpsr_apex.web.desk import LIVE
 from dpsr_apex.web.export import export_page
+from dpsr_apex.web.map_bytes import pack_survey
 from dpsr_apex.web.pictures import frames_of, replaced, states_of, strip, thumb
 from dpsr_apex.web.play import Viewer, identity_of
 from dpsr_apex.web.run_pages import RUN
-from dpsr_apex.web.sources import number_or_none, pack_survey
+from dpsr_apex.web.security import int_of
 from dpsr_apex.web.stars import add_star, change_note, export_stars, list_stars, remove_star
 from dpsr_apex.web.state import body_of, desk_of, source_of, state_of
 
@@ -41,14 +43,25 @@ def routes() -> list[Route | WebSocketRoute]:
 
 
 async def _map(request: Request) -> Response:
+    """Send a survey of the replay; with `most`, at most that many transitions spread over it."""
     desk = await desk_of(request)
+    most = _most_of(request)
 
     def survey() -> tuple[str, bytes]:
         label, found = desk.survey(source_of(request))
-        return label, pack_survey(found)
+        return label, pack_survey(found, most)
 
     label, content = await desk.do(survey)
     return Response(content, media_type="application/octet-stream", headers={"x-source": label})
+
+
+def _most_of(request: Request) -> int | None:
+    text = request.query_params.get("most")
+    if text is None:
+        return None
+    if not 0 < int_of(text) < 2**31:
+        raise Refusal(400, f"most must be a whole number of at least 1 (got {text!r:.40}).")
+    return int(text)
 
 
 async def _picture(request: Request, draw: Callable[..., Any]) -> Response:
@@ -90,7 +103,11 @@ async def _moment(request: Request) -> Response:
         plain = found.plain
         s_tm1, s_t = states_of(plain, described.codec)
         facts = {name: value for name, value in plain._asdict().items() if name not in ("s_tm1", "s_t", "snapshot")}
-        facts |= {"identity": str(plain.identity), "origin": str(plain.origin), "gain": number_or_none(plain.gain)}
+        facts |= {
+            "identity": str(plain.identity),
+            "origin": str(plain.origin),
+            "gain": plain.gain if math.isfinite(plain.gain) else None,
+        }
         starred = {one["identity"]: one["note"] for one in list_stars(desk.run)}
         return facts | {
             "source": label,

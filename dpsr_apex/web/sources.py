@@ -7,7 +7,6 @@ some megabytes. Therefore the checksum of the whole file is not verified; what i
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -74,7 +73,8 @@ class CheckpointSource:
     def survey(self) -> Survey:
         """Return what is small about every transition."""
         filled = np.arange(self._facts["size"])
-        return survey_of(self._facts["t"], self._config.replay.capacity, filled, self._arrays, MOST_SURVEYED)
+        rng = np.random.default_rng(0)
+        return survey_of(self._facts["t"], self._config.replay.capacity, filled, self._arrays, MOST_SURVEYED, rng)
 
     def find(self, identities: Sequence[int]) -> list[Found]:
         """Return those of these transitions that are stored."""
@@ -157,44 +157,3 @@ def _check_sizes(path: Path) -> None:
         size = (path / name).stat().st_size
         if manifest["files"][name]["size"] != size:
             raise ValueError(f"{name} has {size} bytes instead of {manifest['files'][name]['size']}")
-
-
-# The survey as bytes for a browser.
-
-TERMINAL, RECYCLED = 1, 2  # bits of flags
-
-
-def pack_survey(survey: Survey) -> bytes:
-    """Return a survey as a header (JSON, after its length) and typed arrays, each aligned to eight bytes.
-
-    Identities are 64-bit integers; ages, positions and flags are whole numbers; gains are NaN where there is none.
-    """
-    flags = TERMINAL * survey.terminals + RECYCLED * (survey.depths > 0)
-    columns = {
-        "identity": survey.identities.astype("<i8"),
-        "age": (survey.t - survey.births).clip(0, 2**32 - 1).astype("<u4"),
-        "priority": survey.priorities.astype("<f4"),
-        "reward": survey.rewards.astype("<f4"),
-        "gain": survey.gains.astype("<f4"),
-        "position": survey.positions.astype("<u4"),
-        "depth": survey.depths.clip(0, 2**16 - 1).astype("<u2"),
-        "recycles": survey.recycles.clip(0, 2**16 - 1).astype("<u2"),
-        "action": survey.actions.clip(0, 2**16 - 1).astype("<u2"),
-        "flags": flags.astype("u1"),
-    }
-    head = {
-        "t": survey.t,
-        "capacity": survey.capacity,
-        "stored": survey.stored,
-        "rows": survey.rows,
-        "columns": {name: column.dtype.str.lstrip("<|") for name, column in columns.items()},
-    }
-    header = json.dumps(head).encode()
-    header += b" " * (-(len(header) + 4) % 8)
-    padded = [column.tobytes() + b"\0" * (-column.nbytes % 8) for column in columns.values()]
-    return b"".join((len(header).to_bytes(4, "little"), header, *padded))
-
-
-def number_or_none(value: float) -> float | None:
-    """Return a number for JSON, None if it is not finite."""
-    return value if math.isfinite(value) else None

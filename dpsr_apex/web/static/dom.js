@@ -145,6 +145,9 @@ export function listen(url, onEvent, onProblem) {
   return () => { ended = true; clearTimeout(timer); source.close(); };
 }
 
+/** Wait until the browser has nothing else to do. */
+export const idle = () => new Promise(resolve => window.requestIdleCallback ? requestIdleCallback(resolve, { timeout: 1000 }) : setTimeout(resolve, 30));
+
 // Messages.
 
 export function notice(text, kind = "") {

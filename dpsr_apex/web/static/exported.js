@@ -1,15 +1,14 @@
 // The page of one run that was exported: its map and its stars, without a server.
 
-import { counted, css, h, number, rgb, short, signed, whole } from "./dom.js";
-import { AXES, AXIS_NAMES, isRecycled, isTerminal, KINDS, kindsOf, places, readSurvey, recycledOf, usualReward } from "./survey.js";
+import { css, h, number, rgb, short, signed, whole } from "./dom.js";
+import { AXES, AXIS_NAMES, countText, extent, isRecycled, isTerminal, kindOf, KINDS, kindText, places, readSurvey } from "./survey.js";
 import { Scatter } from "./scatter.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 
 const survey = readSurvey(Uint8Array.from(atob(facts.survey), letter => letter.charCodeAt(0)).buffer);
-const usual = usualReward(survey), kinds = kindsOf(survey, usual), counts = [0, 0, 0, 0], axes = { x: "age", y: "priority" }, wanted = new Set(KINDS.keys());
-for (const kind of kinds) counts[kind]++;
+const axes = { x: "age", y: "priority" }, wanted = new Set(KINDS.keys());
 const plot = h("div.scatter", {}), tip = h("div.tip", { hidden: true });
 
 const choice = side => {
@@ -18,15 +17,14 @@ const choice = side => {
   return select;
 };
 const legend = h("div.chips", {}, KINDS.map((kind, place) => {
-  if (place === 2 && usual === null) return null;
-  const chip = h("button.chip", { "aria-pressed": "true", title: kind.hint, style: { "--dot": `var(${kind.colour})` }, onclick: () => { if (!wanted.delete(place)) wanted.add(place); chip.setAttribute("aria-pressed", String(wanted.has(place))); scatter.setShown(kinds.map(one => wanted.has(one) ? 1 : 0)); } },
-    h(`i.dot${place === 1 ? ".diamond" : ""}`, {}), place === 2 && usual ? `reward ≠ ${number(usual)}` : kind.text, h("span.muted", {}, short(counts[place])));
+  if (!kindText(survey, place)) return null;
+  const chip = h("button.chip", { "aria-pressed": "true", title: kind.hint, style: { "--dot": `var(${kind.colour})` }, onclick: () => { if (!wanted.delete(place)) wanted.add(place); chip.setAttribute("aria-pressed", String(wanted.has(place))); scatter.setShown(survey.columns.look.map(look => wanted.has(kindOf(look)) ? 1 : 0)); } },
+    h(`i.dot${place === 1 ? ".diamond" : ""}`, {}), kindText(survey, place), h("span.muted", {}, short(survey.kinds[place])));
   return chip;
 }));
-const part = survey.rows < survey.stored ? `${whole(survey.rows)} of ${counted(survey.stored, "transition")}, evenly chosen` : counted(survey.rows, "transition");
 document.getElementById("page").append(
   h("div.bar", {}, h("h1", {}, `${facts.environment} · ${facts.method}`)),
-  h("p.subtitle", {}, `${facts.run} · seed ${facts.seed} · replay at t = ${whole(survey.t)} · ${part} · dpsr_apex ${facts.version}`),
+  h("p.subtitle", {}, `${facts.run} · seed ${facts.seed} · replay at t = ${whole(survey.t)} · ${countText(survey)} · dpsr_apex ${facts.version}`),
   h("div.toolbar", {}, h("label.axis", {}, "Across", choice("x")), h("label.axis", {}, "Up", choice("y")), legend), plot,
   h("p.muted.small", {}, "Each point is a stored transition with a snapshot, from which the environment can continue. Scroll to zoom, drag to move."));
 const scatter = new Scatter(plot, {
@@ -37,16 +35,17 @@ const scatter = new Scatter(plot, {
 plot.append(tip);
 
 function place(animate) {
-  scatter.setAxes(places(survey, axes.x, facts), places(survey, axes.y, facts), AXES[axes.x], AXES[axes.y], { animate });
+  const axis = name => ({ ...AXES[name], places: places(survey, name, facts), extent: extent(survey, name, facts) });
+  scatter.setAxes(axis(axes.x), axis(axes.y), { animate });
 }
 
 function hover(row, x, y) {
   tip.hidden = row < 0;
   if (row < 0) return;
   const { columns } = survey, gain = columns.gain[row];
-  tip.replaceChildren(h("p", {}, h("b", {}, facts.actions[columns.action[row]] ?? ""), ` → reward ${number(columns.reward[row])}${isTerminal(columns.flags[row]) ? ", terminal" : ""}`),
+  tip.replaceChildren(h("p", {}, h("b", {}, facts.actions[columns.action[row]] ?? ""), ` → reward ${number(columns.reward[row])}${isTerminal(columns.look[row]) ? ", terminal" : ""}`),
     h("p.muted", {}, `priority ${number(columns.priority[row])} · age ${whole(columns.age[row])} · step ${whole(columns.position[row])} of its episode`),
-    isRecycled(columns.flags[row]) ? h("p.muted", {}, `recycled${gain === gain ? `, gain ${signed(gain)}` : ""}`) : "");
+    isRecycled(columns.look[row]) ? h("p.muted", {}, `recycled${gain === gain ? `, gain ${signed(gain)}` : ""}`) : "");
   tip.style.left = `${Math.max(Math.min(x, scatter.width - tip.offsetWidth / 2), tip.offsetWidth / 2)}px`;
   tip.style.top = `${y}px`;
   tip.classList.toggle("below", y < scatter.height / 2);
@@ -55,6 +54,6 @@ function hover(row, x, y) {
 const star = one => h("article.panel.starred", {}, h("img", { src: `data:image/png;base64,${one.strip}`, alt: "Frames of the moment" }),
   h("div.grow", {}, h("b", {}, `Moment ${one.identity}`), h("p.muted.small", {}, `${facts.actions[one.action] ?? ""} → reward ${number(one.reward)}${one.terminal ? ", terminal" : ""} · priority ${number(one.priority)}`), h("p", {}, one.note)));
 
-scatter.setPoints(kinds, recycledOf(survey));
+scatter.setPoints(survey.columns.look);
 place(false);
 if (facts.stars.length) document.getElementById("page").append(h("h2.section", {}, "Starred moments"), h("div.star-list", {}, facts.stars.map(star)));

@@ -1,13 +1,14 @@
 // The map: every stored transition as a point, from a checkpoint or from the running replay.
 
-import { attempt, counted, css, fetched, h, icon, json, notice, number, pageOf, replace, rgb, runUrl, short, signed, whole } from "./dom.js";
+import { attempt, counted, css, fetched, h, icon, idle, json, notice, number, pageOf, replace, rgb, runUrl, short, signed, whole } from "./dom.js";
 import { go } from "./app.js";
 import { warmUp } from "./moment.js";
 import { heading, tabs } from "./run.js";
 import { Scatter } from "./scatter.js";
 import { showSheet } from "./sheet.js";
-import { AXES, AXIS_NAMES, isRecycled, isTerminal, KINDS, kindsOf, places, readSurvey, recycledOf, usualReward } from "./survey.js";
+import { AXES, AXIS_NAMES, countText, extent, isRecycled, isTerminal, kindOf, KINDS, kindText, places, readSurvey } from "./survey.js";
 
+const FIRST = 50_000; // transitions of a larger replay that are shown at first
 const FOLLOW_EVERY = 8000; // milliseconds
 const MOST_FOLLOWED = 200_000; // transitions of which each is followed from one survey to the next
 const HOW = "Each point is a stored transition with a snapshot, from which the environment can continue. ";
@@ -16,26 +17,28 @@ const BY_TOUCH = "Tap one for its frames, tap it again to open it. Pinch to zoom
 
 /** Filters besides the kinds: which values they have, and which rows they accept. */
 const FILTERS = {
-  recycled: { label: "Recycled", values: ["yes", "no"], accepts: (value, { flags }) => row => isRecycled(flags[row]) === (value === "yes") },
+  recycled: { label: "Recycled", values: ["yes", "no"], accepts: (value, { look }) => row => isRecycled(look[row]) === (value === "yes") },
   reward: { label: "Reward", values: ["> 0", "= 0", "< 0"], accepts: (value, { reward }) => row => Math.sign(reward[row]) === { "> 0": 1, "= 0": 0, "< 0": -1 }[value] },
-  terminal: { label: "Terminal", values: ["yes", "no"], accepts: (value, { flags }) => row => isTerminal(flags[row]) === (value === "yes") },
+  terminal: { label: "Terminal", values: ["yes", "no"], accepts: (value, { look }) => row => isTerminal(look[row]) === (value === "yes") },
 };
 
 export async function showMap(page, { run, stillHere }) {
   const began = performance.now();
-  const [facts, survey] = await Promise.all([json(runUrl(run, "facts")), surveyOf(run, "")]);
+  const [facts, survey] = await Promise.all([json(runUrl(run, "facts")), surveyOf(run, "", { most: FIRST })]);
   if (!stillHere()) return undefined;
   const view = new MapView(page, run, facts);
   view.take(survey);
-  view.drawActions(Array.from({ length: survey.columns.action.reduce((most, action) => Math.max(most, action), 0) + 1 }, (_, action) => `action ${action}`));
-  view.report(began);
+  view.drawActions(Array.from({ length: (survey.ranges.action?.[1] ?? -1) + 1 }, (_, action) => `action ${action}`));
   const environment = json(runUrl(run, "environment"));
   attempt(async () => { const found = await environment; if (stillHere()) view.name(found); });
+  view.complete(name => { document.documentElement.dataset[`${name}Milliseconds`] = String(Math.round(performance.now() - began)); });
   return () => view.leave();
 }
 
-async function surveyOf(run, at) {
-  const response = await fetched(runUrl(run, `map${at ? `?at=${encodeURIComponent(at)}` : ""}`));
+/** The survey of a source, or of the newest one; at most `most` transitions, spread over all. */
+async function surveyOf(run, at, { most = null, signal = null } = {}) {
+  const query = new URLSearchParams([...(at ? [["at", at]] : []), ...(most ? [["most", most]] : [])]);
+  const response = await fetched(runUrl(run, `map?${query}`), { signal });
   return { ...readSurvey(await response.arrayBuffer()), source: response.headers.get("x-source") };
 }
 
@@ -43,6 +46,7 @@ class MapView {
   constructor(page, run, facts) {
     this.run = run;
     this.facts = facts;
+    this.loading = null; // what aborts it
     this.actions = [];
     this.axes = { x: "age", y: "priority" };
     this.kindsShown = new Set(KINDS.keys());
@@ -55,6 +59,7 @@ class MapView {
       onHover: (row, x, y) => this.hover(row, x, y),
       onPick: row => go(pageOf(run, "moment", `${this.idOf(row)}?at=${encodeURIComponent(this.survey.source)}`)),
       onSelect: rows => { this.setSelecting(false); this.showSheet(rows, "Nothing is inside the lasso"); },
+      onDrawn: () => this.setDrawn(),
     });
     this.plot.append(this.tip);
     this.redraw = () => this.scatter.draw();
@@ -97,21 +102,33 @@ class MapView {
 
   idOf(row) { return String(this.survey.columns.identity[row]); }
 
-  take(survey) {
-    const before = this.survey && survey.source === this.survey.source && survey.rows <= MOST_FOLLOWED ? { survey: this.survey, x: this.scatter.x, y: this.scatter.y } : null;
+  /** Show a survey; `cache` has the places of its transitions on some axes. */
+  take(survey, cache = {}) {
+    const isFollowed = survey.source === this.survey?.source && this.isComplete && survey.rows <= MOST_FOLLOWED;
+    const before = isFollowed ? { survey: this.survey, x: this.scatter.x.places, y: this.scatter.y.places } : null;
     this.survey = survey;
-    this.usual = usualReward(survey);
-    this.kinds = kindsOf(survey, this.usual);
-    this.counts = [0, 0, 0, 0];
-    for (const kind of this.kinds) this.counts[kind]++;
-    this.cache = {};
+    this.cache = cache;
+    this.drawn = new Promise(resolve => { this.setDrawn = resolve; });
     this.hover(-1);
-    this.scatter.setPoints(this.kinds, recycledOf(survey));
+    this.scatter.setPoints(survey.columns.look);
     this.scatter.shown = this.accepted();
     this.place({ keepView: true, from: before && this.movedFrom(before), animate: before !== null });
+    this.scatter.hoverAgain();
     this.drawLegend();
     this.drawSources();
     this.describe();
+  }
+
+  get isComplete() { return this.survey.rows === this.survey.surveyed; }
+
+  /** Once a part of a large replay is drawn, show all of it; `reported(name)` lets a measurement find both times. */
+  async complete(reported) {
+    await this.drawn;
+    reported("map");
+    await idle();
+    if (!this.isComplete && !this.hasLeft) await this.load(this.survey.source);
+    await this.drawn;
+    if (this.isComplete) reported("wholeMap");
   }
 
   /** Where the transitions that were on the map before were then; new ones appear in place. */
@@ -153,9 +170,8 @@ class MapView {
   }
 
   drawLegend() {
-    const text = place => place === 2 && this.usual ? `reward ≠ ${number(this.usual)}` : KINDS[place].text;
-    const chip = (kind, place) => place === 2 && this.usual === null ? null : h("button.chip", { "aria-pressed": String(this.kindsShown.has(place)), title: kind.hint, style: { "--dot": `var(${kind.colour})` }, onclick: () => { toggle(this.kindsShown, place); this.drawLegend(); this.applyFilters(); } },
-      h(`i.dot${place === 1 ? ".diamond" : ""}`, {}), text(place), h("span.muted", {}, short(this.counts[place])));
+    const chip = (kind, place) => kindText(this.survey, place) && h("button.chip", { "aria-pressed": String(this.kindsShown.has(place)), title: kind.hint, style: { "--dot": `var(${kind.colour})` }, onclick: () => { toggle(this.kindsShown, place); this.drawLegend(); this.applyFilters(); } },
+      h(`i.dot${place === 1 ? ".diamond" : ""}`, {}), kindText(this.survey, place), h("span.muted", {}, short(this.survey.kinds[place])));
     replace(this.legend, KINDS.map(chip));
   }
 
@@ -172,7 +188,7 @@ class MapView {
   accepted() {
     const { columns, rows } = this.survey, shown = new Uint8Array(rows), conditions = [];
     const wanted = KINDS.map((_, place) => this.kindsShown.has(place));
-    if (wanted.includes(false)) conditions.push(row => wanted[this.kinds[row]]);
+    if (wanted.includes(false)) conditions.push(row => wanted[kindOf(columns.look[row])]);
     if (this.actionsShown && this.actionsShown.size < this.actionCount) conditions.push(row => this.actionsShown.has(columns.action[row]));
     for (const [name, select] of Object.entries(this.filters)) if (select.value) conditions.push(FILTERS[name].accepts(select.value, columns));
     if (!conditions.length) return shown.fill(1);
@@ -186,41 +202,54 @@ class MapView {
   }
 
   describe() {
-    const { survey } = this, count = this.scatter.shown.reduce((sum, one) => sum + one, 0);
-    const all = survey.rows < survey.stored ? `${whole(survey.rows)} of ${counted(survey.stored, "transition")}, evenly chosen` : counted(survey.rows, "transition");
-    this.count.textContent = survey.rows ? `${count < survey.rows ? `${whole(count)} shown of ` : ""}${all}. ` : "The replay is empty. ";
+    const { survey } = this, count = this.scatter.shown.reduce((sum, one) => sum + one, 0), all = countText(survey);
+    const rest = survey.rows < survey.surveyed ? "; the others are being loaded" : "";
+    this.count.textContent = survey.rows ? `${count < survey.rows ? `${whole(count)} shown of ` : ""}${all}${rest}. ` : "The replay is empty. ";
     this.scatter.over.setAttribute("aria-label", `Map of ${all}. The arrow keys move it, + and − zoom.`);
   }
 
   placesOf(side) { return this.cache[this.axes[side]] ??= places(this.survey, this.axes[side], this.facts); }
 
   place(options) {
-    this.scatter.setAxes(this.placesOf("x"), this.placesOf("y"), AXES[this.axes.x], AXES[this.axes.y], options);
+    const axis = side => ({ ...AXES[this.axes[side]], places: this.placesOf(side), extent: extent(this.survey, this.axes[side], this.facts) });
+    this.scatter.setAxes(axis("x"), axis("y"), options);
   }
 
   /** Show another source. A run that has ended continues as its newest checkpoint; one that is gone is not offered again. */
   async load(at) {
-    if (this.isLoading) return;
-    this.isLoading = true;
+    this.loading?.abort();
+    const loading = this.loading = new AbortController();
     await attempt(async () => {
       try {
-        this.take(await surveyOf(this.run, at));
+        await this.read(at, loading.signal);
       } catch (error) {
+        if (loading.signal.aborted) return;
         this.facts = await json(runUrl(this.run, "facts"));
         this.drawSources();
         if (at !== "live" || this.facts.sources[0] === "live") throw error;
-        this.take(await surveyOf(this.run, ""));
+        await this.read("", loading.signal);
         notice("The run has ended. This is its newest checkpoint.");
       }
     });
-    this.isLoading = false;
+    if (this.loading === loading) this.loading = null;
+  }
+
+  /** Read a source and show it. What takes long is done piece by piece, so that it does not delay the pointer. */
+  async read(at, signal) {
+    const survey = await surveyOf(this.run, at, { signal }), cache = {};
+    for (const name of Object.values(this.axes)) {
+      await idle();
+      cache[name] = places(survey, name, this.facts);
+    }
+    await idle();
+    if (!signal.aborted) this.take(survey, cache);
   }
 
   setFollowing(on) {
     clearInterval(this.timer);
     if (!on) return;
     this.load("live");
-    this.timer = setInterval(() => { if (!document.hidden) this.load("live"); }, FOLLOW_EVERY);
+    this.timer = setInterval(() => { if (!document.hidden && !this.loading) this.load("live"); }, FOLLOW_EVERY);
   }
 
   setSelecting(on) {
@@ -235,14 +264,14 @@ class MapView {
     if (this.tipRow === row) return;
     warmUp(this.run); // whoever points at a moment may open it
     this.tipRow = row;
-    const { columns } = this.survey, id = this.idOf(row), gain = columns.gain[row], recycled = isRecycled(columns.flags[row]);
+    const { columns } = this.survey, id = this.idOf(row), gain = columns.gain[row], look = columns.look[row], recycled = isRecycled(look);
     const image = h("img", { alt: "", decoding: "async" });
     clearTimeout(this.tipTimer);
     this.tipTimer = setTimeout(() => { image.src = runUrl(this.run, `strip/${id}.png?at=${encodeURIComponent(this.survey.source)}`); }, 40);
     image.onerror = () => image.remove();
     image.onload = () => this.placeTip(x, y);
     replace(this.tip, h("div.film", {}, image),
-      h("p", {}, h(`i.dot${recycled ? ".diamond" : ""}`, { style: { "--dot": `var(${KINDS[this.kinds[row]].colour})` } }), h("b", {}, this.actions[columns.action[row]] ?? `action ${columns.action[row]}`), ` → reward ${number(columns.reward[row])}`, isTerminal(columns.flags[row]) ? ", terminal" : ""),
+      h("p", {}, h(`i.dot${recycled ? ".diamond" : ""}`, { style: { "--dot": `var(${KINDS[kindOf(look)].colour})` } }), h("b", {}, this.actions[columns.action[row]] ?? `action ${columns.action[row]}`), ` → reward ${number(columns.reward[row])}`, isTerminal(look) ? ", terminal" : ""),
       h("p.muted", {}, `priority ${number(columns.priority[row])} · age ${whole(columns.age[row])} · step ${whole(columns.position[row])} of its episode`),
       recycled ? h("p.muted", {}, `recycled, ${counted(columns.depth[row], "step")} from play`, gain === gain ? ` · gain ${signed(gain)}` : "") : null,
       h("p.muted.small", {}, `Moment ${id}`));
@@ -257,15 +286,12 @@ class MapView {
   }
 
   showSheet(rows, empty) {
-    showSheet(this.sheet, { run: this.run, survey: this.survey, kinds: this.kinds, actions: this.actions, rows, empty });
-  }
-
-  /** Let a measurement find how long the first view took. */
-  report(began) {
-    requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.mapMilliseconds = String(Math.round(performance.now() - began)); }));
+    showSheet(this.sheet, { run: this.run, survey: this.survey, actions: this.actions, rows, empty });
   }
 
   leave() {
+    this.hasLeft = true;
+    this.loading?.abort();
     clearInterval(this.timer);
     clearTimeout(this.tipTimer);
     removeEventListener("theme", this.redraw);

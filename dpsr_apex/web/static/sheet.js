@@ -1,13 +1,13 @@
 // The contact sheet: chosen transitions of the map as small pictures, in an order that one chooses.
 
 import { counted, h, icon, number, pageOf, replace, runUrl } from "./dom.js";
-import { isRecycled, KINDS } from "./survey.js";
+import { isRecycled, kindOf, KINDS } from "./survey.js";
 
 const AT_ONCE = 60; // cards
 const ORDERS = { "highest priority": ["priority", -1], "lowest priority": ["priority", 1], "largest gain": ["gain", -1], "largest reward": ["reward", -1], youngest: ["age", 1], "earliest in the episode": ["position", 1] };
 
 /** Fill `element` with the sheet of some rows of a survey, and show it. */
-export function showSheet(element, { run, survey, kinds, actions, rows, empty }) {
+export function showSheet(element, { run, survey, actions, rows, empty }) {
   const { columns, source } = survey, cards = h("div.cards-grid", {});
   let order = "highest priority", shown = AT_ONCE;
   const more = h("button", { onclick: () => { shown += AT_ONCE; draw(); } });
@@ -19,7 +19,7 @@ export function showSheet(element, { run, survey, kinds, actions, rows, empty })
     const image = h("img", { src: runUrl(run, `thumb/${id}.png?at=${encodeURIComponent(source)}`), alt: `Moment ${id}, ${action}`, loading: "lazy", decoding: "async" });
     image.onerror = () => image.classList.add("missing");
     return h("a.thumb", { href: pageOf(run, "moment", url) }, image,
-      h("span", {}, h(`i.dot${isRecycled(columns.flags[row]) ? ".diamond" : ""}`, { style: { "--dot": `var(${KINDS[kinds[row]].colour})` } }), action),
+      h("span", {}, h(`i.dot${isRecycled(columns.look[row]) ? ".diamond" : ""}`, { style: { "--dot": `var(${KINDS[kindOf(columns.look[row])].colour})` } }), action),
       h("span.muted", {}, `priority ${number(columns.priority[row], 3)}`));
   }
 

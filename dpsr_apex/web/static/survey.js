@@ -1,6 +1,7 @@
-// What is small about every stored transition: read from the bytes that the server sends, and turned into axes.
+// The numbers of every stored transition: read from the bytes that the server sends, and turned into places on axes.
 
 import { linear, log } from "./axes.js";
+import { counted, number, whole } from "./dom.js";
 
 const ARRAYS = { i8: BigInt64Array, u4: Uint32Array, f4: Float32Array, u2: Uint16Array, u1: Uint8Array };
 
@@ -16,40 +17,30 @@ export function readSurvey(buffer) {
   return { ...head, columns };
 }
 
-const TERMINAL = 1, RECYCLED = 2; // bits of flags
-const SAMPLED = 20_000; // rewards that are counted, to find the usual one
-
-// Kinds of transitions, in the order in which they are drawn: rare ones last, on top.
+// Kinds of transitions, in the order in which they are drawn: rare ones last, on top. A look is a kind, plus 4 if recycled.
 export const KINDS = [
   { text: "played", colour: "--fresh", hint: "Stored by an actor as it played, with the usual reward" },
   { text: "recycled", colour: "--recycled", hint: "Stored by recycling: a stored state was re-entered, and another action taken. Recycled transitions are diamonds in every colour." },
-  { text: "rewarded", colour: "--rewarded", hint: "With a reward" },
+  { text: "rewarded", colour: "--rewarded", hint: "With another reward than most played transitions have or, if it is recycled, than most recycled ones" },
   { text: "terminal", colour: "--terminal", hint: "The last of its episode, or of a life" },
 ];
-export const isTerminal = flags => (flags & TERMINAL) > 0;
-export const isRecycled = flags => (flags & RECYCLED) > 0;
+const REWARDED = 2, TERMINAL = 3, DIAMOND = 4;
+export const kindOf = look => look % DIAMOND;
+export const isTerminal = look => kindOf(look) === TERMINAL;
+export const isRecycled = look => look >= DIAMOND;
 
-/** The reward of most transitions, such as 0, or 1 in CartPole; null if there is none. */
-export function usualReward(survey) {
-  const { reward } = survey.columns, counts = new Map(), every = Math.max(Math.ceil(survey.rows / SAMPLED), 1);
-  let usual = 0, most = 0, all = 0;
-  for (let row = 0; row < survey.rows; row += every, all++) {
-    const count = (counts.get(reward[row]) ?? 0) + 1;
-    counts.set(reward[row], count);
-    if (count > most) { most = count; usual = reward[row]; }
-  }
-  return all && 2 * most <= all ? null : usual;
+/** What a kind is called in a survey; null if there is nothing of this kind in it. */
+export function kindText(survey, kind) {
+  if (kind !== REWARDED) return KINDS[kind].text;
+  const usual = [...new Set(survey.usual.filter(reward => reward !== null))];
+  if (!usual.length) return null;
+  return usual.length > 1 ? "unusual reward" : usual[0] ? `reward ≠ ${number(usual[0])}` : KINDS[kind].text;
 }
 
-/** The kind of every row, given the usual reward: its place in KINDS. */
-export function kindsOf(survey, usual) {
-  const { flags, reward } = survey.columns, kinds = new Uint8Array(survey.rows), isUsual = usual === null ? () => true : value => value === usual;
-  for (let row = 0; row < kinds.length; row++) kinds[row] = flags[row] & TERMINAL ? 3 : !isUsual(reward[row]) ? 2 : flags[row] & RECYCLED ? 1 : 0;
-  return kinds;
+/** How many transitions there are, of how many that are stored. */
+export function countText(survey) {
+  return survey.rows < survey.stored ? `${whole(survey.rows)} of ${counted(survey.stored, "transition")}, evenly spread` : counted(survey.rows, "transition");
 }
-
-/** 1 for every recycled row. */
-export const recycledOf = survey => survey.columns.flags.map(flags => flags & RECYCLED ? 1 : 0);
 
 export const AXES = {
   age: { title: "age, in transitions (the newest at the left)", scale: linear, of: ({ age }) => age },
@@ -65,7 +56,7 @@ export const AXES = {
 export const AXIS_NAMES = { age: "age", priority: "priority", delta: "|TD error|", reward: "reward", gain: "recycling gain", position: "position in the episode", depth: "depth", recycles: "times recycled", action: "action" };
 const SPREAD = { reward: 0.05, action: 0.34, depth: 0.34, recycles: 0.34 }; // whole numbers lie on lines; this spreads them
 
-/** The place of every row on an axis, as the scale has it. */
+/** The place of every row on an axis, as the scale has it; NaN where a row has no value. */
 export function places(survey, name, facts) {
   const axis = AXES[name], values = axis.of(survey.columns, facts), found = new Float32Array(survey.rows), spread = SPREAD[name] ?? 0;
   const isLog = axis.scale === log;
@@ -74,4 +65,11 @@ export function places(survey, name, facts) {
     found[row] = spread ? value + spread * (((row * 2654435761) >>> 0) / 4294967296 - 0.5) * 2 : value;
   }
   return found;
+}
+
+/** The places between which all rows lie, also those that were not sent. */
+export function extent(survey, name, facts) {
+  const ranges = Object.fromEntries(Object.entries(survey.ranges).map(([column, range]) => [column, Float64Array.from(range ?? [])]));
+  const [low, high] = AXES[name].of(ranges, facts).map(AXES[name].scale.to), spread = SPREAD[name] ?? 0;
+  return low === undefined ? [0, 1] : [low - spread, high + spread];
 }

@@ -92,6 +92,9 @@ def test_maps_name_their_source(client: TestClient) -> None:
     found = client.get(f"{RUN}/map")
     assert found.headers["x-source"] == "600"
     assert columns_of(found.content)[0]["rows"] == 200
+    assert columns_of(client.get(f"{RUN}/map", params={"most": "50"}).content)[0]["rows"] == 50
+    for wrong in ("0", "-1", "x", "", "9" * 30):
+        assert client.get(f"{RUN}/map", params={"most": wrong}).status_code == 400
     assert client.get(f"{RUN}/map", params={"at": "7"}).status_code == 404
     assert client.get(f"{RUN}/map", params={"at": "live"}).status_code == 409
     assert client.get("/api/run/missing/map").status_code == 404
@@ -174,10 +177,18 @@ def test_a_run_without_a_head_cannot_be_changed(client: TestClient) -> None:
     assert "single-process run" in found.text
 
 
+def scripts_in(text: str) -> Iterator[str]:
+    """The script of a page, and those that are in it as data."""
+    yield text
+    for script in set(re.findall(r"data:text/javascript;base64,([\w+/=]+)", text)):
+        yield from scripts_in(b64decode(script).decode())
+
+
 def assert_self_contained(page: str) -> None:
     assert "default-src 'none'" in page
     assert not re.search(r"(?:src|href)=\"(?!data:)", page)
-    assert not re.search(r"from \"\.", page), "a module would be loaded from a file"
+    for script in scripts_in(page):
+        assert not re.search(r"from \"\.", script), "a module would be loaded from a file"
     facts = json.loads(page.split('id="facts">')[1].split("</script>")[0])
     columns = columns_of(b64decode(facts["survey"]))[1]
     assert len(columns["identity"]) == 200

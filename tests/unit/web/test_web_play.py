@@ -13,10 +13,10 @@ from starlette.testclient import TestClient, WebSocketTestSession
 
 from dpsr_apex.web.app import build_app
 from dpsr_apex.web.channel import Parcel, unpack
+from dpsr_apex.web.map_bytes import DIAMOND, RECYCLED
 from dpsr_apex.web.play import PLAIN
 from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.security import Access
-from dpsr_apex.web.sources import RECYCLED
 from tests.unit.web.test_web_sources import columns_of
 
 RUN = "/api/run/cart%20pole"
@@ -47,7 +47,7 @@ def viewer(client: TestClient) -> Iterator[Viewer]:
 def identity(client: TestClient) -> int:
     """A recycled transition, which is of a single step and can be compared, as early in its episode as possible."""
     columns = columns_of(client.get(f"{RUN}/map").content)[1]
-    rows = np.flatnonzero(columns["flags"] == RECYCLED)
+    rows = np.flatnonzero(columns["look"] == RECYCLED + DIAMOND)
     return int(columns["identity"][rows[columns["position"][rows].argmin()]])
 
 

@@ -19,8 +19,9 @@ from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.survey import Survey
 from dpsr_apex.web import Refusal
 from dpsr_apex.web.desk import STARRED, Desk
+from dpsr_apex.web.map_bytes import DIAMOND, TERMINAL, pack_survey
 from dpsr_apex.web.pieces import decode_transition, encode_transition
-from dpsr_apex.web.sources import RECYCLED, TERMINAL, CheckpointSource, pack_survey
+from dpsr_apex.web.sources import CheckpointSource
 from dpsr_apex.web.stars import (
     LONGEST_NOTE,
     add_star,
@@ -36,7 +37,7 @@ def newest(run_dir: Path) -> CheckpointSource:
     return CheckpointSource(list_checkpoints(run_dir / "checkpoints")[-1], load_config(run_dir / "config.toml"))
 
 
-def columns_of(content: bytes) -> tuple[dict[str, object], dict[str, NDArray[Any]]]:
+def columns_of(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a survey as a browser does."""
     end = 4 + int.from_bytes(content[:4], "little")
     head = json.loads(content[4:end])
@@ -49,9 +50,15 @@ def columns_of(content: bytes) -> tuple[dict[str, object], dict[str, NDArray[Any
     return head, columns
 
 
+def rows_of(survey: Survey, columns: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
+    """The rows of a survey that a browser has received."""
+    order = np.argsort(survey.identities)
+    return order[np.searchsorted(survey.identities, columns["identity"], sorter=order)]
+
+
 def test_a_survey_of_a_checkpoint_is_that_of_its_replay(trained: Path) -> None:
     replay = open_run(trained).replay
-    found, expected = newest(trained).survey(), replay.survey(1_000_000)
+    found, expected = newest(trained).survey(), replay.survey(1_000_000, np.random.default_rng(0))
     for name in Survey._fields:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
 
@@ -69,17 +76,71 @@ def test_every_transition_of_a_checkpoint_is_found_as_it_is_stored(trained: Path
     assert source.find([10**12, -1]) == []
 
 
-def test_a_survey_for_a_browser_has_all_columns_and_flags(trained: Path) -> None:
+def test_a_survey_for_a_browser_has_all_transitions_by_kind(trained: Path) -> None:
     survey = newest(trained).survey()
     head, columns = columns_of(pack_survey(survey))
-    assert (head["t"], head["rows"], head["stored"], head["capacity"]) == (600, 200, 200, 200)
-    assert columns["identity"].tolist() == survey.identities.tolist()
-    assert columns["age"].tolist() == (survey.t - survey.births).tolist()
-    assert ((columns["flags"] & TERMINAL) > 0).tolist() == survey.terminals.tolist()
-    assert ((columns["flags"] & RECYCLED) > 0).tolist() == (survey.depths > 0).tolist()
-    np.testing.assert_array_equal(columns["gain"], survey.gains)
-    np.testing.assert_array_equal(columns["priority"], survey.priorities)
-    assert (columns["flags"] & RECYCLED).any()
+    assert (head["t"], head["rows"], head["surveyed"], head["stored"], head["capacity"]) == (600, 200, 200, 200, 200)
+    rows = rows_of(survey, columns)
+    assert sorted(rows.tolist()) == list(range(200))
+    assert (np.diff(columns["look"].astype(int) % DIAMOND) >= 0).all()
+    assert columns["age"].tolist() == (survey.t - survey.births[rows]).tolist()
+    assert (columns["look"] % DIAMOND == TERMINAL).tolist() == survey.terminals[rows].tolist()
+    assert (columns["look"] >= DIAMOND).tolist() == (survey.depths[rows] > 0).tolist()
+    for name in ("gain", "priority", "reward", "position", "depth", "recycles", "action"):
+        column = getattr(survey, "priorities" if name == "priority" else name if name == "recycles" else f"{name}s")
+        np.testing.assert_array_equal(columns[name], column[rows], err_msg=name)
+    assert head["kinds"] == np.bincount(columns["look"] % DIAMOND, minlength=4).tolist()
+    assert (columns["look"] >= DIAMOND).any()
+
+
+def test_a_part_of_a_survey_has_the_kinds_and_ranges_of_all_of_it(trained: Path) -> None:
+    survey = newest(trained).survey()
+    whole, columns = columns_of(pack_survey(survey))
+    part, chosen = columns_of(pack_survey(survey, 20))
+    assert (part["rows"], part["surveyed"]) == (20, 200)
+    assert sorted(rows_of(survey, chosen) // 10) == list(range(20)), "it is spread over all slots"
+    for name in ("kinds", "ranges", "usual", "t", "stored"):
+        assert part[name] == whole[name], name
+    for name, (least, greatest) in whole["ranges"].items():
+        assert (least, greatest) == (np.nanmin(columns[name]), np.nanmax(columns[name])), name
+    for name, column in chosen.items():
+        places = np.searchsorted(columns["identity"], chosen["identity"], sorter=np.argsort(columns["identity"]))
+        np.testing.assert_array_equal(column, columns[name][np.argsort(columns["identity"])[places]], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "usual", "looks"),
+    [
+        ([0, 0, 0, 1, 0, 0], [0, 0], [0, 5, 5, 6, 3, 7]),  # as in most games
+        ([1, 1, 1, 0, 1, 1], [1, 1], [0, 5, 5, 6, 3, 7]),  # as in CartPole
+        ([3, 1, 1, 2, 3, 1], [3, 1], [0, 5, 5, 6, 3, 7]),  # with returns of three steps
+        ([0, 1, 2, 3, 4, 5], [None, None], [0, 5, 5, 5, 3, 7]),
+        ([], [None, None], []),
+    ],
+)
+def test_a_look_is_the_rarest_kind_and_whether_it_is_recycled(
+    rewards: list[float], usual: list[float | None], looks: list[int]
+) -> None:
+    count = len(rewards)
+    blank, depths = np.zeros(count, np.int32), np.array([0, 3, 3, 3, 0, 5][:count], np.int32)
+    survey = Survey(
+        t=9,
+        capacity=9,
+        stored=count,
+        identities=np.arange(count),
+        births=blank.astype(np.int64),
+        priorities=blank.astype(np.float32),
+        gains=np.full(count, np.nan, np.float32),
+        depths=depths,
+        recycles=blank,
+        actions=blank,
+        rewards=np.array(rewards, np.float32),
+        terminals=np.arange(count) > 3,
+        positions=blank.astype(np.uint32),
+    )
+    head, columns = columns_of(pack_survey(survey))
+    assert (head["usual"], head["ranges"]["gain"], head["rows"]) == (usual, None, count)
+    assert columns["look"][np.argsort(columns["identity"])].tolist() == looks
 
 
 def test_a_checkpoint_that_disappears_stays_readable_and_is_then_reported(run_dir: Path) -> None:
