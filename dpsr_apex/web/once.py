@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from dpsr_apex.files import write_atomically
+from dpsr_apex.files import ensure_usable, write_atomically
 from dpsr_apex.web import Refusal, WebError
 from dpsr_apex.web.export import export_page
 from dpsr_apex.web.pool import Pool
@@ -16,6 +16,7 @@ from dpsr_apex.web.state import State
 
 def export_once(folder: Path, file: Path) -> int:
     """Write the page of the run in `folder`; return the exit code."""
+    ensure_usable(file, ".html")
     runs = Runs(folder)
     if not runs.is_single:
         raise WebError(f"{folder} is not a run directory: --export needs one run")

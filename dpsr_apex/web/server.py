@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import uvicorn
@@ -66,13 +67,16 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         family, kind, protocol, *_ = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host.strip("[]"), port))
-        listening.listen(CONNECTIONS)
-    except OSError as error:
+        with ExitStack() as on_failure:
+            listening = on_failure.enter_context(socket.socket(family, kind, protocol))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host.strip("[]"), port))
+            listening.listen(CONNECTIONS)
+            on_failure.pop_all()
+    except (OSError, OverflowError) as error:  # OverflowError: a port above 65535
+        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
         remedy = "choose another --port, or stop the other program" if port else "choose another --host"
-        raise WebError(f"{host}:{port} cannot be listened on ({error.strerror or error}): {remedy}") from error
+        raise WebError(f"cannot listen on {host}:{port} ({reason}): {remedy}") from error
     return listening
 
 

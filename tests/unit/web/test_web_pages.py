@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.files import append_row, read_rows
+from dpsr_apex.files import UnusablePath, append_row, read_rows
 from dpsr_apex.record.metrics import truncate_after
 from dpsr_apex.record.moments import decode_moments
 from dpsr_apex.record.run_directory import RunDirectory
@@ -200,6 +200,12 @@ def test_a_page_can_be_written_without_a_server(
     assert export_once(run_dir, tmp_path / "page.html") == 0
     assert_self_contained((tmp_path / "page.html").read_text())
     assert "page.html" in capsys.readouterr().out
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_it_is_made(run_dir: Path, tmp_path: Path) -> None:
+    for file in (tmp_path / "page.txt", tmp_path / "missing" / "page.html"):
+        with pytest.raises(UnusablePath):
+            export_once(run_dir, file)
 
 
 # What is new.

@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from dpsr_apex.web import WebError
 from dpsr_apex.web.app import build_app
 from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.security import MOST_BODY, Access, own_names
@@ -196,6 +197,18 @@ def test_answers_are_sent_without_waiting_for_acknowledgements() -> None:
 
     with closing(listen("127.0.0.1", 0)) as listening:
         assert asyncio.run(has_no_delay())
+
+
+def test_an_address_that_cannot_be_used_is_refused_with_the_reason() -> None:
+    with closing(listen("127.0.0.1", 0)) as listening:
+        used = listening.getsockname()[1]
+        for host, port, reason in (
+            ("127.0.0.1", used, "in use.*another --port"),
+            ("127.0.0.1", 70_000, "0-65535.*another --port"),
+            ("nowhere.invalid", 0, "another --host"),
+        ):
+            with pytest.raises(WebError, match=f"{host}:{port}.*{reason}"):
+                listen(host, port)
 
 
 # Paths.
