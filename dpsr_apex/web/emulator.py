@@ -107,8 +107,15 @@ class Emulator:
 
     @property
     def _names(self) -> list[str]:
-        assert self._training is not None, "no run is open"
-        return [action_name(self._training, action) for action in range(self._training.actions)]
+        env = self._training_env
+        return [action_name(env, action) for action in range(env.actions)]
+
+    @property
+    def _training_env(self) -> StackedEnv:
+        """The environment with the rules of training, in which stored transitions are repeated."""
+        if self._training is None:
+            raise ValueError("No run is open.")
+        return self._training
 
     def _execute(self, command: Parcel) -> None:
         given = {name: value for name, value in command.head.items() if name not in ("do", "sizes")}
@@ -153,12 +160,12 @@ class Emulator:
 
     def _enter(self, facts: dict[str, Any], weights: str | None, parts: list[bytes]) -> None:
         """Restore a stored transition's state, and send what the agent thinks; without weights, it is untrained."""
-        assert self._training is not None, "no run is open"
+        training = self._training_env
         self._close_play()
         self._stored = stored = decode_transition(facts, parts)
         if not stored.snapshot:
             raise ValueError("it was stored without a snapshot: the environment has no snapshot() and restore()")
-        text, is_exact = verified(self._training, stored, action_name(self._training, stored.action))
+        text, is_exact = verified(training, stored, action_name(training, stored.action))
         self._send("verified", text=text, is_exact=is_exact, identity=str(stored.identity))
         player = self._new_player(self._config, weights)
         self._play = Play([player], stored.snapshot, stored.s_tm1)
@@ -168,11 +175,11 @@ class Emulator:
     def _new_player(self, config: Config, weights: str | None) -> Player:
         """Return a player with these weights; raise ValueError if its environment is another one."""
         assert self._stored is not None
-        assert self._training is not None
+        training = self._training_env
         env = build_env(config, seed_of(config, self._stored.identity), training=False)
         try:
-            if env.description != self._training.description:
-                raise ValueError(f"it was trained on {env.description}, this run on {self._training.description}")
+            if env.description != training.description:
+                raise ValueError(f"it was trained on {env.description}, this run on {training.description}")
             agent = load_weights(config, env, Path(weights) if weights else None)
         except BaseException:
             env.close()
@@ -196,8 +203,8 @@ class Emulator:
 
     def _compare(self, run: str, weights: str) -> None:
         """Let a second agent play beside the first one, from the same moment and in step with it."""
-        assert self._stored is not None
         play = self._the_play
+        assert self._stored is not None
         self._is_playing = False
         other = self._new_player(load_config(RunDirectory(Path(run)).config), weights)
         for player in play.players[1:]:
@@ -207,9 +214,9 @@ class Emulator:
 
     def _try(self) -> None:
         """Take every action once, and send the outcomes."""
-        assert self._training is not None, "no run is open"
+        agent = self._the_play.players[0].agent
         assert self._stored is not None
-        outcomes = try_every_action(self._training, self._the_play.players[0].agent, self._stored)
+        outcomes = try_every_action(self._training_env, agent, self._stored)
         parts = [png(outcome.picture) for outcome in outcomes]
         self._send("tried", parts, outcomes=[_plain(outcome) for outcome in outcomes])
 
