@@ -122,7 +122,7 @@ class Guard:
         """Exchange a token in the URL for a cookie, and remove it from the URL."""
         if not self._access.has_token(token):
             return _refused(403, "This token is not valid: each start of the server has a new one.")
-        path = "/" + str(scope["path"]).lstrip("/")  # "//host" would lead to another host
+        path = "/" + scope["raw_path"].decode("latin-1").lstrip("/")  # "//host" would lead to another host
         response = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
         response.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="strict")
         return response

@@ -18,7 +18,8 @@ from dpsr_apex.web.desk import Described, Desk
 from dpsr_apex.web.pool import Pool
 from dpsr_apex.web.runs import Runs
 
-DESKS = 12  # runs that are open at the same time
+DESKS = 12  # runs that are kept open, and as many more as are in use
+DESK_IN_USE = 10.0  # seconds since the last use; a page that shows a run uses it every few seconds
 DESK_IDLE = 900.0  # seconds, after which a run is closed
 
 _Result = TypeVar("_Result")
@@ -63,11 +64,11 @@ class State:
         return desk
 
     def _close_some(self) -> None:
-        """Close runs that nobody has looked at for long, and the one that was used least recently if there are many."""
+        """Close runs that were not used for long and, if there are many, those that were used least recently."""
         by_use = sorted(self.desks.values(), key=lambda desk: desk.used_at)
         too_many = len(by_use) - DESKS + 1
         for place, desk in enumerate(by_use):
-            if place < too_many or time.monotonic() - desk.used_at > DESK_IDLE:
+            if time.monotonic() - desk.used_at > (DESK_IN_USE if place < too_many else DESK_IDLE):
                 self.desks.pop(desk.name).close()
 
     async def described(self, desk: Desk) -> Described:

@@ -156,6 +156,8 @@ def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(exposed: Tes
     assert exposed.get("/").status_code == 200
     elsewhere = exposed.get(f"http://127.0.0.1:{PORT}//evil.example/", params={"token": OPEN.token})
     assert elsewhere.headers["location"] == "/evil.example/"
+    named = exposed.get("/run/50%25%20of%20what%3F%20%231/map", params={"token": OPEN.token})
+    assert named.headers["location"] == "/run/50%25%20of%20what%3F%20%231/map"
 
 
 def test_each_server_has_another_token_and_another_cookie() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ from dpsr_apex.record.checkpoint import list_checkpoints
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.survey import Survey
 from dpsr_apex.web import Refusal
+from dpsr_apex.web import state as state_module
 from dpsr_apex.web.desk import STARRED, Desk
 from dpsr_apex.web.map_bytes import DIAMOND, TERMINAL, pack_survey
 from dpsr_apex.web.pieces import decode_transition, encode_transition
+from dpsr_apex.web.pool import Pool
+from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.sources import CheckpointSource
 from dpsr_apex.web.stars import (
     LONGEST_NOTE,
@@ -31,6 +36,7 @@ from dpsr_apex.web.stars import (
     read_stars,
     remove_star,
 )
+from dpsr_apex.web.state import State
 
 
 def newest(run_dir: Path) -> CheckpointSource:
@@ -179,6 +185,26 @@ def test_a_damaged_checkpoint_is_refused_with_the_reason(run_dir: Path, name: st
     damage(path / name)
     with pytest.raises(Refusal, match="step_000000000600"):
         newest(run_dir)
+
+
+def test_runs_that_are_in_use_stay_open_however_many_there_are(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "DESKS", 2)
+    for name in "abcd":
+        shutil.copytree(run_dir, run_dir.parent / name)
+
+    async def opened() -> tuple[list[str], list[str]]:
+        state = State(Runs(run_dir.parent), Pool(1))
+        for name in "abc":
+            await state.desk(name)
+        in_use = list(state.desks)
+        state.desks["a"].used_at = state.desks["b"].used_at = time.monotonic() - 2 * state_module.DESK_IN_USE
+        await state.desk("d")
+        kept = list(state.desks)
+        for desk in state.desks.values():
+            desk.close()
+        return in_use, kept
+
+    assert asyncio.run(opened()) == (["a", "b", "c"], ["c", "d"])
 
 
 # Stars.
