@@ -22,6 +22,7 @@ def known(actors: int = 0) -> Known:
     found = Known("Breakout · dpsr · seed 0", Goal(1_000_000), dict(ROW), stats_of(actors) if actors else None)
     found.returns = [(1_000.0 * i, i % 17 + i / 10) for i in range(1, 241)]
     found.evaluations = [(50_000.0 * i, 5.0 * i) for i in range(1, 5)]
+    found.pace = ROW["steps_per_second"]
     found.speeds = {f"actor-{index}": 100.0 for index in range(actors)}
     return found
 
