@@ -37,7 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Serve the explorer, or write one page; return the exit code."""
     try:
-        from dpsr_apex.web.once import export_once
+        from dpsr_apex.web.export import export_run
         from dpsr_apex.web.server import serve
     except ImportError as error:
         if error.name not in ("starlette", "uvicorn"):
@@ -45,5 +45,5 @@ def run(given: argparse.Namespace) -> int:
         needed = ("starlette", "uvicorn", "websockets", "plotly")
         raise MissingPackage("the explorer", error.name, needed, "web") from error
     if given.export:
-        return export_once(given.folder, given.export)
+        return export_run(given.folder, given.export)
     return serve(given.folder, given.host, given.port, given.emulators)

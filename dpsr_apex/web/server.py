@@ -1,4 +1,4 @@
-"""Starting the explorer: the address it listens on, the token, and the line that tells where to look."""
+"""Start the explorer: its address, its token, and the line that is printed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def serve(root: Path, host: str, port: int, most_emulators: int) -> int:
 
 
 class _Server(uvicorn.Server):
-    """Lets the streams of open pages end by themselves when it is stopped."""
+    """Ends the streams of open pages when it is stopped."""
 
     def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
         super().__init__(config)
@@ -85,7 +85,7 @@ def _shown(access: Access, host: str) -> str:
     name = host if access.is_local or host not in ("0.0.0.0", "::", "[::]") else socket.gethostname()
     url = f"http://{_bracketed(name)}:{access.port}/?{TOKEN}={access.token}"
     note = "" if access.is_local else "  (anyone who has this address can see and change these runs)"
-    return f"Explorer: {url}{note}\nCtrl-C ends it; runs are not affected."
+    return f"Explorer: {url}{note}\nPress Ctrl-C to stop it; runs are not affected."
 
 
 def _bracketed(host: str) -> str:

@@ -1,7 +1,7 @@
 """Where the transitions of a run are read from: one of its checkpoints, or the head of a running run.
 
-Of a checkpoint, only what is asked for is read: a replay of a million transitions takes gigabytes, its small columns
-some megabytes. Therefore the checksum of the whole file is not verified; what is read is validated instead.
+Only the requested parts of a checkpoint are read: a replay of a million transitions takes gigabytes, the numbers in it
+some megabytes. So the checksum of the whole file is not verified; what is read is validated instead.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """How it is named in URLs: "live", or the clock of a checkpoint."""
+        """Its name in URLs: "live", or the clock of a checkpoint."""
 
     def survey(self) -> Survey:
-        """Return what is small about every transition."""
+        """Return the numbers of every transition."""
 
     def find(self, identities: Sequence[int]) -> list[Found]:
         """Return those of these transitions that are stored, in any order."""
@@ -71,7 +71,7 @@ class CheckpointSource:
         return str(clock_of(self.path))
 
     def survey(self) -> Survey:
-        """Return what is small about every transition."""
+        """Return the numbers of every transition."""
         filled = np.arange(self._facts["size"])
         rng = np.random.default_rng(0)
         return survey_of(self._facts["t"], self._config.replay.capacity, filled, self._arrays, MOST_SURVEYED, rng)
@@ -94,7 +94,7 @@ class CheckpointSource:
 
 
 class LiveSource:
-    """The replay of a running run, as its head answers; `client` is used by one thread at a time."""
+    """The replay of a running run, through its head; `client` is used by one thread at a time."""
 
     label = "live"
 
@@ -102,7 +102,7 @@ class LiveSource:
         self._client = client
 
     def survey(self) -> Survey:
-        """Return what is small about every transition now."""
+        """Return the numbers of every transition now."""
         return self._client.survey(timeouts.CONTROL_ANSWER)
 
     def find(self, identities: Sequence[int]) -> list[Found]:
@@ -117,7 +117,7 @@ def _found(rows: StoredRows, t: int) -> list[Found]:
 
 
 class _LazyArrays(Mapping[str, NDArray[Any]]):
-    """The arrays of a safetensors file, each read when it is used first; the pieces are never read as a whole."""
+    """The arrays of a safetensors file, each read on first use; the pieces are never read as a whole."""
 
     def __init__(self, path: Path) -> None:
         opened: Any = safe_open(path, framework="numpy")  # without types

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dpsr_apex.record.moments import read_moments
-from tests.system.runs import COMMAND, Run, eventually, last_saved, training
+from tests.system.runs import Run, eventually, last_saved, training
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -58,15 +57,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 @pytest.fixture(scope="module")
 def address(live: Run) -> Iterator[str]:
     """The address that a server for the folder of this run has printed."""
-    command = [str(COMMAND), "ui", str(live.directory.path.parent), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            found = re.search(r"http://\S+", server.stdout.readline())
-            assert found is not None
-            yield found[0]
-        finally:
-            server.terminate()
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    from benchmarks.explorer import serving
+
+    with serving(live.directory.path.parent) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -286,8 +281,8 @@ def test_axes_that_change_while_points_still_move_end_with_all_points_in_view(br
         page.goto(f"{address.partition('/?')[0]}/run/freeway/map")
         page.wait_for_selector("html[data-map-milliseconds]")
         for across, up in (("position", "depth"), ("age", "priority")):
-            page.get_by_label("Across", exact=True).select_option(across)
-            page.get_by_label("Up", exact=True).select_option(up)
+            page.get_by_label("x-axis", exact=True).select_option(across)
+            page.get_by_label("y-axis", exact=True).select_option(up)
         counted = page.locator("p > span[aria-live]").inner_text().strip(". ")
 
         def are_all_in_view() -> bool:

@@ -1,4 +1,4 @@
-// The pages and how one gets from one to another. Each page is a function that fills an element and returns what ends it.
+// The pages, and navigation between them. Each page is a function that fills an element and returns what ends it.
 
 import { h, icon, json, problemPage, replace } from "./dom.js";
 import { showCompare } from "./compare.js";
@@ -12,16 +12,26 @@ const top = document.getElementById("top"), page = document.getElementById("page
 export let session = null;
 let leave = null, turn = 0;
 
-/** Which page an address is. */
+/** Which page an address is; null if there is none. */
 function route(path) {
   if (path === "/" && session.single) return { show: showRun, run: session.single };
   if (path === "/") return { show: showRuns };
   if (path === "/compare") return { show: showCompare };
   const found = path.match(/^\/run\/(.+?)(?:\/(map|stars|moment\/(\d+)))?\/?$/);
   if (!found) return null;
-  const run = found[1].split("/").map(decodeURIComponent).join("/");
+  const run = decoded(found[1]);
+  if (run === null) return null;
   const show = !found[2] ? showRun : found[3] ? showMoment : { map: showMap, stars: showStars }[found[2]];
   return { show, run, id: found[3], part: found[3] ? "moment" : found[2] };
+}
+
+/** A name from an address; null if it is not encoded correctly. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null;
+  }
 }
 
 async function open() {
@@ -51,7 +61,11 @@ async function open() {
 export function go(url, { replaced = false } = {}) {
   if (replaced) history.replaceState(null, "", url);
   else history.pushState(null, "", url);
-  open().then(() => { if (!replaced) scrollTo(0, 0); });
+  open().then(() => {
+    if (replaced) return;
+    page.focus({ preventScroll: true }); // so that the keyboard and a screen reader continue in the new page
+    scrollTo(0, 0);
+  });
 }
 
 function drawTop(found) {
@@ -65,9 +79,9 @@ function drawTop(found) {
   const parts = crumbs.flatMap((crumb, place) => place ? [h("span.slash", {}, "/"), crumb] : [crumb]);
   replace(top,
     h("a.brand", { href: "/", title: "Replay explorer" }, h("img", { src: "/static/icon.svg", alt: "", width: 22, height: 22 }), h("b", {}, "Replay explorer")),
-    h("nav.crumbs", { "aria-label": "Where you are" }, parts),
-    session.may_change ? null : h("span.badge", { title: "Open the address that the command has printed, with its token, to star moments and to change runs." }, "read only"),
-    h("button.quiet.round", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, icon("sun"), icon("moon")));
+    h("nav.crumbs", { "aria-label": "Breadcrumbs" }, parts),
+    session.may_change ? null : h("span.badge", { title: "To star moments and change runs, open the address that the command printed, with its token." }, "read only"),
+    h("button.quiet.round", { title: "Light or dark theme", "aria-label": "Light or dark theme", onclick: switchTheme }, icon("sun"), icon("moon")));
   document.title = [found?.id ? `Moment ${found.id}` : null, found?.run, "Replay explorer"].filter(Boolean).join(" · ");
 }
 

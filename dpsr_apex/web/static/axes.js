@@ -5,7 +5,7 @@ export const log = { name: "log", to: Math.log10, from: place => 10 ** place };
 
 const STEPS = [1, 2, 5, 10];
 
-/** At most about `count` round values between two places on a scale: [{ place, text }]. */
+/** About `count` round values between two places on a scale: [{ place, text }]. */
 export function ticks(scale, low, high, count) {
   if (scale.name === "log" && high - low > 1.5) return decades(low, high, count);
   const from = scale.from(low), to = scale.from(high), rough = (to - from) / Math.max(count, 1);

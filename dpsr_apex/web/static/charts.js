@@ -1,4 +1,4 @@
-// Curves, with plotly.js, which is loaded when it is needed first.
+// Curves, drawn with plotly.js, which is loaded on first use.
 
 import { css, h } from "./dom.js";
 
@@ -30,7 +30,7 @@ function layoutOf({ title, unit, log, height }, traces) {
   };
 }
 
-/** The distance of ticks on a logarithmic axis: whole decades, or 1, 2 and 5 if there are few. */
+/** The distance between ticks on a logarithmic axis: whole decades, or 1, 2 and 5 if there are few. */
 function decadesOf(traces) {
   const known = traces.flatMap(trace => trace.y).filter(value => value > 0), decades = Math.log10(Math.max(...known) / Math.min(...known));
   return decades > 1.5 ? Math.max(Math.ceil(decades / 5), 1) : "D2";
@@ -53,7 +53,7 @@ export async function forget(element) {
   if (loading) (await loaded()).purge(element);
 }
 
-/** A line; few points are shown as such. */
+/** A line; the points are marked if there are few. */
 export const lineOf = (name, x, y, colour, { line = {}, ...more } = {}) => ({ type: "scatter", mode: x.length < FEW ? "lines+markers" : "lines", marker: { size: 5 }, name, x, y, hovertemplate: "%{y:.4~g}", connectgaps: true, ...more, line: { color: colour, width: 1.8, ...line } });
 
 /** The area between two lines. */

@@ -1,4 +1,4 @@
-// Curves of several runs over each other, with an interval over the seeds of a group.
+// Overlaid curves of several runs, with an interval over the seeds of each group.
 
 import { counted, h, json, notice, number, replace } from "./dom.js";
 import { bandOf, chart, forget, legendOf, lineOf } from "./charts.js";
@@ -12,7 +12,7 @@ export async function showCompare(page, { query, stillHere }) {
   const buttons = Object.entries(KINDS).map(([name, text]) => h("button", { onclick: () => choose(name) }, text));
   const drawButtons = () => Object.keys(KINDS).forEach((name, place) => buttons[place].setAttribute("aria-pressed", String(name === kind)));
   drawButtons();
-  replace(page, h("div.bar", {}, h("h1", {}, "Compare"), h("span.muted", {}, counted(runs.length, "run")), h("span.grow", {}), h("div.segmented", { role: "group", "aria-label": "Which scores" }, buttons)), charts);
+  replace(page, h("div.bar", {}, h("h1", {}, "Compare"), h("span.muted", {}, counted(runs.length, "run")), h("span.grow", {}), h("div.segmented", { role: "group", "aria-label": "Scores" }, buttons)), charts);
 
   async function draw() {
     const found = await json(`/api/curves?kind=${kind}&${runs.map(run => `run=${encodeURIComponent(run)}`).join("&")}`);

@@ -1,4 +1,4 @@
-// The page of one run that was exported: its map and its stars, without a server.
+// The exported page of one run: its map and its stars, without a server.
 
 import { css, h, number, rgb, short, signed, whole } from "./dom.js";
 import { AXES, AXIS_NAMES, countText, extent, isRecycled, isTerminal, kindOf, KINDS, kindText, places, readSurvey } from "./survey.js";
@@ -12,7 +12,7 @@ const axes = { x: "age", y: "priority" }, wanted = new Set(KINDS.keys());
 const plot = h("div.scatter", {}), tip = h("div.tip", { hidden: true });
 
 const choice = side => {
-  const select = h("select", { "aria-label": side === "x" ? "Across" : "Up", onchange: () => { axes[side] = select.value; place(true); } }, Object.entries(AXIS_NAMES).map(([value, text]) => h("option", { value }, text)));
+  const select = h("select", { "aria-label": `${side}-axis`, onchange: () => { axes[side] = select.value; place(true); } }, Object.entries(AXIS_NAMES).map(([value, text]) => h("option", { value }, text)));
   select.value = axes[side];
   return select;
 };
@@ -25,8 +25,8 @@ const legend = h("div.chips", {}, KINDS.map((kind, place) => {
 document.getElementById("page").append(
   h("div.bar", {}, h("h1", {}, `${facts.environment} · ${facts.method}`)),
   h("p.subtitle", {}, `${facts.run} · seed ${facts.seed} · replay at t = ${whole(survey.t)} · ${countText(survey)} · dpsr_apex ${facts.version}`),
-  h("div.toolbar", {}, h("label.axis", {}, "Across", choice("x")), h("label.axis", {}, "Up", choice("y")), legend), plot,
-  h("p.muted.small", {}, "Each point is a stored transition with a snapshot, from which the environment can continue. Scroll to zoom, drag to move."));
+  h("div.toolbar", {}, h("label.axis", {}, "x-axis", choice("x")), h("label.axis", {}, "y-axis", choice("y")), legend), plot,
+  h("p.muted.small", {}, "Each point is a stored transition. Scroll to zoom, drag to pan."));
 const scatter = new Scatter(plot, {
   palette: () => KINDS.map(kind => rgb(css(kind.colour))),
   colours: () => ({ line: css("--line"), muted: css("--muted"), ink: css("--ink"), accent: css("--accent"), accentSoft: css("--accent-soft") }),

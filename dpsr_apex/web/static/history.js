@@ -1,13 +1,13 @@
-// The values that the agent has expected along a branch, with the rewards and who has played.
+// The greatest value that the agent expected at each frame of a branch, with the rewards and who played.
 
 import { css, h } from "./dom.js";
 
 const HEIGHT = 56, SPACE = 7; // CSS pixels
 
 export class History {
-  /** `onPick(step)` is called for a step that is pointed at. */
+  /** `onPick(step)` is called when a step is picked. */
   constructor(onPick) {
-    this.element = h("canvas.history", { role: "img", "aria-label": "Greatest value that the agent expected at every frame, with rewards", title: "The greatest value that the agent expected at every frame; dots are rewards, and the coloured part was played by you" });
+    this.element = h("canvas.history", { role: "img", "aria-label": "Greatest value that the agent expected at each frame, with rewards", title: "The greatest value that the agent expected at each frame. Dots are rewards; you played the coloured part." });
     this.steps = 0;
     const pick = event => {
       if (event.type === "pointermove" && !event.buttons) return;

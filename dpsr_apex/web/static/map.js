@@ -11,9 +11,8 @@ import { AXES, AXIS_NAMES, countText, extent, isRecycled, isTerminal, kindOf, KI
 const FIRST = 50_000; // transitions of a larger replay that are shown at first
 const FOLLOW_EVERY = 8000; // milliseconds
 const MOST_FOLLOWED = 200_000; // transitions of which each is followed from one survey to the next
-const HOW = "Each point is a stored transition with a snapshot, from which the environment can continue. ";
-const BY_MOUSE = "Point at one for its frames, click to open it. Scroll to zoom, drag to move, drag with Shift to choose many.";
-const BY_TOUCH = "Tap one for its frames, tap it again to open it. Pinch to zoom, drag to move.";
+const BY_MOUSE = "Each point is a stored transition: hover over it to see its frames, click it to open it. Scroll to zoom, drag to pan, drag with Shift to select several.";
+const BY_TOUCH = "Each point is a stored transition: tap it to see its frames, tap it again to open it. Pinch to zoom, drag to pan.";
 
 /** Filters besides the kinds: which values they have, and which rows they accept. */
 const FILTERS = {
@@ -58,7 +57,7 @@ class MapView {
       colours: () => ({ line: css("--line"), muted: css("--muted"), ink: css("--ink"), accent: css("--accent"), accentSoft: css("--accent-soft") }),
       onHover: (row, x, y) => this.hover(row, x, y),
       onPick: row => go(pageOf(run, "moment", `${this.idOf(row)}?at=${encodeURIComponent(this.survey.source)}`)),
-      onSelect: rows => { this.setSelecting(false); this.showSheet(rows, "Nothing is inside the lasso"); },
+      onSelect: rows => { this.setSelecting(false); this.showSheet(rows, "No points inside the lasso"); },
       onDrawn: () => this.setDrawn(),
     });
     this.plot.append(this.tip);
@@ -72,9 +71,9 @@ class MapView {
   build(page) {
     const { facts, run } = this;
     this.sources = h("select", { "aria-label": "Where the transitions are read from", onchange: () => this.load(this.sources.value) });
-    this.follow = h("label.check", { title: "Read the running replay again every few seconds" }, h("input", { type: "checkbox", onchange: event => this.setFollowing(event.target.checked) }), "Follow");
+    this.follow = h("label.check", { title: "Read the running replay again every 8 seconds" }, h("input", { type: "checkbox", onchange: event => this.setFollowing(event.target.checked) }), "Follow");
     this.lasso = h("button", { "aria-pressed": "false", title: "Draw around points (or drag with Shift)", onclick: () => this.setSelecting(!this.scatter.isSelecting) }, icon("lasso"), "Lasso");
-    this.sheetButton = h("button", { title: "All points in view, as small pictures", onclick: () => this.showSheet(this.scatter.rowsInView(), "There is no point in view") }, icon("grid"), "Contact sheet");
+    this.sheetButton = h("button", { title: "Thumbnails of all points in view", onclick: () => this.showSheet(this.scatter.rowsInView(), "No points in view") }, icon("grid"), "Contact sheet");
     this.filterButton = h("button.narrow", { "aria-expanded": "false", onclick: () => this.filterButton.setAttribute("aria-expanded", String(this.filterRow.classList.toggle("open"))) }, "Filters");
     this.legend = h("div.chips", { role: "group", "aria-label": "Kinds of transitions" });
     this.actionChips = h("div.chips", { role: "group", "aria-label": "Actions" });
@@ -87,14 +86,14 @@ class MapView {
     this.sheet = h("section.sheet", { hidden: true });
     replace(page,
       heading(facts, null, [this.sources, this.follow]), tabs(run, "map"),
-      h("div.toolbar", {}, h("label.axis", {}, "Across", this.axisChoice("x")), h("label.axis", {}, "Up", this.axisChoice("y")), this.legend),
+      h("div.toolbar", {}, h("label.axis", {}, "x-axis", this.axisChoice("x")), h("label.axis", {}, "y-axis", this.axisChoice("y")), this.legend),
       h("div.toolbar", {}, this.filterButton, this.filterRow, h("span.grow", {}), this.lasso, this.sheetButton,
         h("button", { title: "Show everything (double click)", onclick: () => this.scatter.reset() }, icon("reset"), "Reset")),
-      this.plot, h("p.muted.small", {}, this.count, HOW, matchMedia("(pointer: coarse)").matches ? BY_TOUCH : BY_MOUSE), this.sheet);
+      this.plot, h("p.muted.small", {}, this.count, matchMedia("(pointer: coarse)").matches ? BY_TOUCH : BY_MOUSE), this.sheet);
   }
 
   axisChoice(side) {
-    const choice = h("select", { "aria-label": side === "x" ? "Across" : "Up", onchange: () => { this.axes[side] = choice.value; this.place({}); } },
+    const choice = h("select", { "aria-label": `${side}-axis`, onchange: () => { this.axes[side] = choice.value; this.place({}); } },
       Object.entries(AXIS_NAMES).map(([value, text]) => h("option", { value }, text)));
     choice.value = this.axes[side];
     return choice;
@@ -203,7 +202,7 @@ class MapView {
 
   describe() {
     const { survey } = this, count = this.scatter.shown.reduce((sum, one) => sum + one, 0), all = countText(survey);
-    const rest = survey.rows < survey.surveyed ? "; the others are being loaded" : "";
+    const rest = survey.rows < survey.surveyed ? "; loading the others" : "";
     this.count.textContent = survey.rows ? `${count < survey.rows ? `${whole(count)} shown of ` : ""}${all}${rest}. ` : "The replay is empty. ";
     this.scatter.over.setAttribute("aria-label", `Map of ${all}. The arrow keys move it, + and − zoom.`);
   }
@@ -273,7 +272,7 @@ class MapView {
     replace(this.tip, h("div.film", {}, image),
       h("p", {}, h(`i.dot${recycled ? ".diamond" : ""}`, { style: { "--dot": `var(${KINDS[kindOf(look)].colour})` } }), h("b", {}, this.actions[columns.action[row]] ?? `action ${columns.action[row]}`), ` → reward ${number(columns.reward[row])}`, isTerminal(look) ? ", terminal" : ""),
       h("p.muted", {}, `priority ${number(columns.priority[row])} · age ${whole(columns.age[row])} · step ${whole(columns.position[row])} of its episode`),
-      recycled ? h("p.muted", {}, `recycled, ${counted(columns.depth[row], "step")} from play`, gain === gain ? ` · gain ${signed(gain)}` : "") : null,
+      recycled ? h("p.muted", {}, `recycled, depth ${whole(columns.depth[row])}`, gain === gain ? ` · gain ${signed(gain)}` : "") : null,
       h("p.muted.small", {}, `Moment ${id}`));
     this.placeTip(x, y);
   }

@@ -1,4 +1,4 @@
-// One moment: what is stored, what the agent thinks of it, the outcome of every action, and playing on from it.
+// One moment: what is stored, what the agent expects, the outcome of every action, and playing on.
 
 import { attempt, change, counted, DASH, h, icon, json, notice, number, pageOf, replace, runUrl, signed, whole } from "./dom.js";
 import { PlayPanel } from "./play.js";
@@ -8,7 +8,7 @@ import { Tries } from "./tries.js";
 import { Values } from "./values.js";
 import { paintHeat, picture, Wire } from "./wire.js";
 
-// The connection is kept from one moment of a run to the next: its process is ready.
+// The connection is kept from one moment of a run to the next, because its process is ready.
 let kept = null;
 
 /** Start the emulator process of a run before it is needed. */
@@ -54,7 +54,7 @@ class MomentView {
     const { moment, environment } = this;
     this.values = new Values(environment.actions);
     this.valuesNote = h("p.muted.small", {});
-    this.thoughtNote = h("p.small", {}, environment.restorable ? "The agent is being loaded…" : "");
+    this.valuesStatus = h("p.small", {}, environment.restorable ? "The agent is being loaded…" : "");
     this.verified = h("p.verified", { hidden: true });
     this.tries = new Tries(environment.actions, action => { this.showPlay(); this.play.act(action); });
     this.saliency = h("canvas.saliency", { hidden: true });
@@ -64,9 +64,9 @@ class MomentView {
       h("div.bar", {}, h("h1", {}, `Moment ${this.id}`), this.marks(), h("span.grow", {}), this.playButton),
       h("p.subtitle", {}, `${this.facts.environment} · ${this.facts.method} · ${this.sourceText()}`),
       tabs(this.run, "map"),
-      h("div.moment", {}, this.storedPanel(), h("div.side", {}, this.thoughtPanel(), this.starPanel())), this.tries.element, this.play.element);
+      h("div.moment", {}, this.storedPanel(), h("div.side", {}, this.valuesPanel(), this.starPanel())), this.tries.element, this.play.element);
     this.draw();
-    if (!environment.restorable) this.ended("This environment has no snapshot() and restore(), so that its moments cannot be entered.");
+    if (!environment.restorable) this.ended("This environment has no snapshot() and restore(), so its moments cannot be re-entered.");
   }
 
   /** What is special about the transition. */
@@ -106,7 +106,7 @@ class MomentView {
       this.vectorTable(),
       h("dl.facts", {},
         fact("Action", action), fact("Reward", number(moment.reward), moment.n_steps > 1 ? `over n = ${moment.n_steps} steps` : "n = 1"), fact("Priority", number(moment.priority)),
-        fact("Age", whole(moment.age), "transitions"), fact("Inserted", `t = ${whole(moment.birth)}`), fact("In its episode", counted(moment.episode_step, "step"), "after the start"),
+        fact("Age", whole(moment.age), "transitions"), fact("Inserted", `t = ${whole(moment.birth)}`), fact("Position in the episode", counted(moment.episode_step, "step")),
         fact("Lineage", this.lineage()), fact("Gain", moment.gain === null ? DASH : signed(moment.gain)), fact("Snapshot", moment.snapshot_bytes ? `${whole(moment.snapshot_bytes)} bytes` : "none")),
       this.verified);
   }
@@ -114,8 +114,8 @@ class MomentView {
   lineage() {
     const { recycles, origin, depth } = this.moment;
     if (!depth) return "played by an actor";
-    const from = origin === "-1" ? null : [recycles === 1 ? ", from " : ", the last time from ", h("a.link", { href: pageOf(this.run, "moment", `${origin}?at=${encodeURIComponent(this.moment.source)}`), title: "Open the moment that was re-entered, if it is still stored" }, origin)];
-    return [recycles ? ["re-entered ", recycles === 1 ? "once" : `${recycles} times`, ...(from ?? [])] : "recycled", `; ${counted(depth, "recycled step")} from play`].flat();
+    const from = origin === "-1" ? null : [recycles === 1 ? ", from " : ", the last time from ", h("a.link", { href: pageOf(this.run, "moment", `${origin}?at=${encodeURIComponent(this.moment.source)}`), title: "Open the transition whose state was re-entered, if it is still stored" }, origin)];
+    return [recycles ? ["re-entered ", recycles === 1 ? "once" : `${recycles} times`, ...(from ?? [])] : "recycled", `; depth ${whole(depth)}`].flat();
   }
 
   vectorTable() {
@@ -126,12 +126,12 @@ class MomentView {
     return h("div.scroll", {}, h("table.vector", {}, h("tbody", {}, h("tr", {}, h("th", {}, "s"), s.map(value => h("td.figure", {}, number(value, 3)))), h("tr", {}, h("th", {}, "s′"), next.map(value => h("td.figure", {}, number(value, 3)))))));
   }
 
-  thoughtPanel() {
+  valuesPanel() {
     const show = h("input", { type: "checkbox", onchange: () => { this.saliency.hidden = !show.checked || !this.heat; } });
     this.saliencyBox = h("label.check", { hidden: true, title: "How much the greedy action's value depends on each pixel: the greatest gradient over the stacked frames" }, show, "Saliency");
     this.weightsChoice = h("select", { "aria-label": "Weights", onfocus: () => this.listWeights(), onchange: () => this.enter(this.weightsChoice.value) });
     this.fillWeights();
-    return h("section.panel.thought", {}, h("div.bar", {}, h("h2", {}, "What the agent thinks"), h("span.grow", {}), this.facts.weights.length ? this.weightsChoice : null), this.thoughtNote, this.values.element, this.valuesNote, this.saliencyBox);
+    return h("section.panel", {}, h("div.bar", {}, h("h2", {}, "What the agent expects"), h("span.grow", {}), this.facts.weights.length ? this.weightsChoice : null), this.valuesStatus, this.values.element, this.valuesNote, this.saliencyBox);
   }
 
   fillWeights() {
@@ -156,7 +156,7 @@ class MomentView {
     this.note.value = moment.note ?? "";
     this.star = h("button", { onclick: () => this.toggleStar() });
     this.saveNote = h("button.quiet", { onclick: () => this.sendStar() }, "Save note");
-    return h("section.panel", {}, h("div.star", {}, this.star, h("p.muted.small", {}, "Starred moments are kept, and can be starting states."), this.note, this.saveNote));
+    return h("section.panel", {}, h("div.star", {}, this.star, h("p.muted.small", {}, "Starred moments are kept, and can be exported as starting states."), this.note, this.saveNote));
   }
 
   draw() {
@@ -186,7 +186,7 @@ class MomentView {
   }
 
   enter(weights) {
-    this.thoughtNote.textContent = "The agent is being loaded…";
+    this.valuesStatus.textContent = "The agent is being loaded…";
     this.playButton.disabled = true;
     this.tries.clear();
     this.isEntered = this.hasTried = false;
@@ -200,7 +200,7 @@ class MomentView {
     switch (head.event) {
       case "weights": this.weights = head; if (head.key) { this.weightsChoice.value = head.key; } break;
       case "verified": this.showVerified(head); break;
-      case "thought": this.showThought(head, parts); break;
+      case "expectation": this.showExpectation(head, parts); break;
       case "tried": this.tries.show(head.outcomes, parts); break;
       case "problem": this.takeProblem(head); break;
       case "crashed": case "refused": break; // the end follows
@@ -223,12 +223,12 @@ class MomentView {
     else this.play.take(head, []);
   }
 
-  showThought(head, parts) {
+  showExpectation(head, parts) {
     const { actions } = this.environment, stored = this.moment.action;
     this.values.show(head.q, { taken: stored, quantiles: head.quantiles });
-    const source = this.weights?.label ?? "an untrained network, because the run has saved no weights yet";
-    this.thoughtNote.textContent = `It prefers ${actions[head.greedy]}${head.greedy === stored ? ", the stored action" : `; stored is ${actions[stored]}`}. |δ| of this transition is ${number(head.td_error)} with its present networks${this.facts.weights.length ? "" : ` (${source})`}.`;
-    this.valuesNote.textContent = `Expected return of each action${head.quantiles ? ": mean, and as quantiles the middle half (box) and nine tenths (line)" : ""}. ● is the stored action.`;
+    const source = this.weights?.label ?? "an untrained network: the run has saved no weights yet";
+    this.valuesStatus.textContent = `Greedy action: ${actions[head.greedy]}${head.greedy === stored ? ", as stored" : `; stored action: ${actions[stored]}`}. |δ| of this transition with these weights: ${number(head.td_error)}${this.facts.weights.length ? "" : ` (${source})`}.`;
+    this.valuesNote.textContent = `Expected return of each action${head.quantiles ? ": the mean, with the middle 50 % (box) and 90 % (line) of the quantiles" : ""}. ● marks the stored action.`;
     if (parts.length) this.drawSaliency(parts[0]);
     else if (head.saliency) this.valuesNote.append(` Saliency of the components: ${head.saliency.map(one => number(one, 2)).join(", ")}.`);
   }
@@ -243,7 +243,7 @@ class MomentView {
   /** The emulator has ended: what is stored can still be seen. */
   ended(reason) {
     this.playButton.disabled = true;
-    this.thoughtNote.textContent = reason;
+    this.valuesStatus.textContent = reason;
     this.tries.clear(reason);
     this.play.end(reason, this.environment.restorable ? () => this.again() : null);
   }

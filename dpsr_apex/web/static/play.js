@@ -1,4 +1,4 @@
-// Playing on from a moment: with the agent or by keyboard, with every frame kept, so that any of them can be continued.
+// Playing on from a moment: with the agent or by keyboard. Every frame is kept, so any of them can be continued.
 
 import { counted, download, h, icon, listen, notice, number, replace, signed } from "./dom.js";
 import { History } from "./history.js";
@@ -7,7 +7,7 @@ import { paintHeat, picture } from "./wire.js";
 
 const SPEEDS = [["slow", "¼×"], ["real", "1×"], ["fast", "4×"], ["most", "max"]];
 const KEYS = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right", " ": "fire", w: "up", s: "down", a: "left", d: "right" };
-const COMMANDS = { p: "play or pause", ".": "one step on", ",": "one frame back", t: "take over or hand back", b: "continue from this frame" }; // other keys
+const COMMANDS = { p: "play or pause", ".": "next step", ",": "previous frame", t: "take over or hand back", b: "continue from this frame" }; // other keys
 const SYMBOLS = { up: "↑", down: "↓", left: "←", right: "→", fire: "Space" };
 
 /** The keys of every action: the directions in its name, or a digit where it has none and there is one. */
@@ -52,10 +52,10 @@ export class PlayPanel {
     this.help = h("div.keys", { hidden: true });
     this.shortcuts = h("p.keys.shortcuts", {}, Object.entries(COMMANDS).map(([key, text]) => h("span", {}, h("kbd", {}, key), text)));
     this.message = h("p.muted.small", {}, "");
-    this.saliencyButton = h("button", { "aria-pressed": "false", title: "Show what the greedy action's value depends on, at every frame", onclick: () => this.setSaliency(this.saliencyButton.getAttribute("aria-pressed") !== "true") }, icon("eye"), "Saliency");
+    this.saliencyButton = h("button", { "aria-pressed": "false", title: "Show at every frame what the value of the greedy action depends on", onclick: () => this.setSaliency(this.saliencyButton.getAttribute("aria-pressed") !== "true") }, icon("eye"), "Saliency");
     this.compareChoice = h("select", { "aria-label": "Compare with", onfocus: () => this.onChoose(), onchange: () => this.compare() });
     this.fillCompare();
-    this.saveButton = h("button", { title: "Save this branch as a video", onclick: () => { this.saveButton.disabled = true; this.message.textContent = "The video is being made…"; this.wire.send("save"); } }, icon("save"), "Save mp4");
+    this.saveButton = h("button", { title: "Save this branch as a video", onclick: () => { this.saveButton.disabled = true; this.message.textContent = "Creating the video…"; this.wire.send("save"); } }, icon("save"), "Save mp4");
     this.controls = h("div.play-controls", {}, this.playButton, h("button", { title: "One step", onclick: () => this.step() }, icon("step"), "Step"), this.speeds, this.drivers, h("span.grow", {}), this.environment.pixels ? this.saliencyButton : null, this.compareChoice, this.saveButton);
     this.element = h("section.panel.play", { id: "play" }, h("div.bar", {}, h("h2", {}, "Play on"), h("span.grow", {}), this.message), this.stage, h("div.timeline", {}, h("div.track", {}, this.history.element, this.range), this.place, this.branchButton), this.controls, this.help, this.branches, this.shortcuts);
     replace(this.help, h("span.muted.small", {}, "Keys"), this.actions.map((name, action) => this.keyButton(name, action)));
@@ -82,7 +82,7 @@ export class PlayPanel {
     this.held = this.touched = null;
     this.message.textContent = "";
     this.players = [];
-    replace(this.stage, h("div.screen.empty", {}, "Loading the emulator and the agent…"));
+    replace(this.stage, h("div.screen.empty", {}, "Loading the environment and the agent…"));
     replace(this.branches);
     this.controls.classList.add("waiting");
     this.drawButtons();
@@ -136,7 +136,7 @@ export class PlayPanel {
     this.touched = this.held = null;
     [...this.drivers.children].forEach((button, place) => button.setAttribute("aria-pressed", String((place === 1) === byHand)));
     this.help.hidden = !byHand;
-    if (byHand) this.message.textContent = this.environment.noop === null ? "Each key is a step." : "Hold keys to act; without one, nothing is done.";
+    if (byHand) this.message.textContent = this.environment.noop === null ? "Each key press is one step." : "Hold keys to act; without a key, the no-op is taken.";
     else this.message.textContent = "";
     document.activeElement?.blur?.();
   }
@@ -179,7 +179,7 @@ export class PlayPanel {
     this.companion = run === this.run ? this.compareChoice.selectedOptions[0].textContent : run;
     this.isComparing = true;
     this.controls.classList.add("waiting");
-    this.message.textContent = "The other agent is being loaded…";
+    this.message.textContent = "Loading the other agent…";
     this.wire.send("compare", { run, weights });
     this.compareChoice.value = "";
   }

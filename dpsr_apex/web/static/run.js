@@ -1,4 +1,4 @@
-// One run, live: everything that the terminal view shows, its history, its log, and its controls.
+// One run, live: everything that the terminal view shows, with history, logs and controls.
 
 import { attempt, change, css, duration, h, json, listen, number, pageOf, percent, replace, runUrl, short, signed, whole } from "./dom.js";
 import { bandOf, chart, forget, legendOf, lineOf, smoothed } from "./charts.js";
@@ -55,7 +55,7 @@ class RunView {
       field.blur();
     });
     this.controlBox = h("form.controls", { hidden: true, onsubmit: event => event.preventDefault() },
-      h("label", { title: "Transitions that actors insert for each update of the learner; 0 sets no ratio" }, "Steps per update", rate, h("button", { onclick: () => send(rate, "steps_per_update", "rate") }, "Set")),
+      h("label", { title: "Transitions that actors insert for each update of the learner; 0: no fixed ratio" }, "Steps per update", rate, h("button", { onclick: () => send(rate, "steps_per_update", "rate") }, "Set")),
       h("label", { title: "Actor processes on this machine" }, "Actors", actors, h("button", { onclick: () => send(actors, "actors", "actors") }, "Set")));
     return this.controlBox;
   }
@@ -97,9 +97,9 @@ class RunView {
       card("Replay", percent(row.fill), `${whole(stats?.stored ?? row.stored)} of ${whole(this.facts.capacity)}`),
       card("Recycled", whole(row.recycled), gain === null ? `${whole(row.rounds_opened)} rounds` : `mean gain ${signed(gain)}`),
       stats ? card("Policy age", number(row.policy_age_mean, 3), `p95 ${number(row.policy_age_p95, 3)} updates`) : card("Exploration", number(row.epsilon, 3), "ε"),
-      card("Ratio", number(stats?.achieved ?? row.steps_per_update, 3), stats ? `wanted ${stats.steps_per_update || "free"} steps/update` : "steps per update"));
+      card("Steps per update", number(stats?.achieved ?? row.steps_per_update, 3), stats ? (stats.steps_per_update ? `target ${stats.steps_per_update}` : "free running") : ""));
     this.waiting.hidden = !stats;
-    this.waiting.textContent = stats?.waiting || "No process waits for another.";
+    this.waiting.textContent = stats?.waiting || "No process is waiting.";
     this.drawActors(stats);
     this.noteBox.hidden = !now.notes?.length;
     if (now.notes) replace(this.notes, now.notes.slice().reverse().map(note => h("p", {}, note)));
@@ -117,7 +117,7 @@ class RunView {
     const epsilon = actor => actor.epsilon_low === actor.epsilon_high ? number(actor.epsilon_low, 2) : `${number(actor.epsilon_low, 2)}–${number(actor.epsilon_high, 2)}`;
     replace(this.actors, h("div.scroll", {}, h("table", {}, h("thead", {}, h("tr", {}, ["Actor", "Steps/s", "ε", "Sent", "Recycles", "Heard"].map((name, place) => h(place ? "th.figure" : "th", {}, name)))),
       h("tbody", {}, stats.actors.map(actor => h("tr", { class: actor.heard_seconds_ago > 3 ? "late" : "" }, h("td", {}, actor.name, actor.host ? ` at ${actor.host}` : ""), h("td.figure", {}, number(actor.speed, 3)), h("td.figure", {}, epsilon(actor)), h("td.figure", {}, short(actor.sent)), h("td.figure", {}, whole(actor.recycling)), h("td.figure", {}, actor.heard_seconds_ago < 1.5 ? "now" : `${Math.round(actor.heard_seconds_ago)} s ago`)))))),
-      h("p.muted.small", {}, stats.learner_waiting === null ? "" : `The learner waits ${percent(stats.learner_waiting)} of the time.`));
+      h("p.muted.small", {}, stats.learner_waiting === null ? "" : `The learner spends ${percent(stats.learner_waiting)} of the time waiting.`));
   }
 
   actorPanel() {
@@ -139,7 +139,7 @@ class RunView {
     });
     const choice = h("select", { "aria-label": "Log file", onchange: () => show(choice.value) }, this.facts.logs.map(name => h("option", {}, name)));
     return h("details.panel", { ontoggle: event => { if (event.target.open && this.facts.logs.length) show(choice.value); } },
-      h("summary", {}, "Logs"), this.facts.logs.length ? h("div.bar", {}, choice, h("button", { onclick: () => show(choice.value) }, "Reload")) : h("p.muted", {}, "There are no logs."), text);
+      h("summary", {}, "Logs"), this.facts.logs.length ? h("div.bar", {}, choice, h("button", { onclick: () => show(choice.value) }, "Reload")) : h("p.muted", {}, "No logs yet."), text);
   }
 
   configPanel() {
@@ -176,7 +176,7 @@ function deciles(rows, name) {
   const known = rows.filter(row => Array.isArray(row[name]) && row[name].length === 11);
   if (!known.length) return [];
   const t = known.map(row => row.t), at = place => known.map(row => Math.max(row[name][place], 1e-7)), colour = css("--accent");
-  return [...[0, 1, 2, 3, 4].flatMap(place => bandOf(t, at(place), at(10 - place), colour, 0.13)), lineOf("median, in bands of deciles", t, at(5), colour)];
+  return [...[0, 1, 2, 3, 4].flatMap(place => bandOf(t, at(place), at(10 - place), colour, 0.13)), lineOf("median, with decile bands", t, at(5), colour)];
 }
 
 function gains(rows) {
@@ -199,11 +199,11 @@ const CHARTS = {
       return traces;
     },
   },
-  loss: { title: "Loss and mean Q", options: { layout: { yaxis2: { overlaying: "y", side: "right", showgrid: false, zeroline: false, tickformat: ".3~g", nticks: 6, tickfont: { size: 11 }, automargin: true }, margin: { l: 44, r: 40, t: 8, b: 38 } } }, traces: rows => [...single(rows, "loss", "loss", "--recycled"), ...single(rows, "mean_q", "mean Q, at the right", "--accent", { yaxis: "y2" })] },
+  loss: { title: "Loss and mean Q", options: { layout: { yaxis2: { overlaying: "y", side: "right", showgrid: false, zeroline: false, tickformat: ".3~g", nticks: 6, tickfont: { size: 11 }, automargin: true }, margin: { l: 44, r: 40, t: 8, b: 38 } } }, traces: rows => [...single(rows, "loss", "loss", "--recycled"), ...single(rows, "mean_q", "mean Q (right axis)", "--accent", { yaxis: "y2" })] },
   throughput: { title: "Per second", hint: "Transitions inserted and updates made per second", options: {}, traces: rows => [...single(rows, "steps_per_second", "transitions", "--accent"), ...single(rows, "updates_per_second", "updates", "--rewarded")] },
-  age: { title: "Policy age", hint: "How many updates older than the learner's the weights are with which actors play", options: { unit: "updates" }, traces: rows => [...single(rows, "policy_age_mean", "mean", "--accent"), ...single(rows, "policy_age_p95", "95th percentile", "--recycled")] },
-  ages: { title: "Ages in the replay", hint: "Bands between the deciles of all stored transitions", options: {}, traces: rows => [...deciles(rows, "age_deciles"), ...single(rows, "replaced_age_mean", "mean of replaced", "--muted", REPLACED)] },
-  priorities: { title: "Priorities in the replay", hint: "Bands between the deciles of all stored transitions", options: { log: true }, traces: rows => [...deciles(rows, "priority_deciles"), ...single(rows, "replaced_priority_mean", "mean of replaced", "--muted", REPLACED)] },
-  recycling: { title: "Recycling", hint: "How much greater the priority of a recycled transition is than that of the one that it replaces", options: {}, traces: rows => { const [t, values] = gains(rows); return t.length ? [lineOf("mean gain in priority", t, values, css("--recycled"))] : []; } },
+  age: { title: "Policy age", hint: "How many updates the weights of the actors are behind the learner", options: { unit: "updates" }, traces: rows => [...single(rows, "policy_age_mean", "mean", "--accent"), ...single(rows, "policy_age_p95", "95th percentile", "--recycled")] },
+  ages: { title: "Ages in the replay", hint: "Bands between deciles over all stored transitions", options: {}, traces: rows => [...deciles(rows, "age_deciles"), ...single(rows, "replaced_age_mean", "mean of replaced", "--muted", REPLACED)] },
+  priorities: { title: "Priorities in the replay", hint: "Bands between deciles over all stored transitions", options: { log: true }, traces: rows => [...deciles(rows, "priority_deciles"), ...single(rows, "replaced_priority_mean", "mean of replaced", "--muted", REPLACED)] },
+  recycling: { title: "Recycling", hint: "Priority of a recycled transition minus that of the transition that it replaced", options: {}, traces: rows => { const [t, values] = gains(rows); return t.length ? [lineOf("mean gain in priority", t, values, css("--recycled"))] : []; } },
   exploration: { title: "Exploration and fill", options: {}, traces: rows => [...single(rows, "epsilon", "ε", "--muted"), ...single(rows, "fill", "fill of the replay", "--rewarded")] },
 };

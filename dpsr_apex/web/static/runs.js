@@ -1,18 +1,18 @@
-// The table of all runs, live; several can be chosen to compare their curves.
+// The table of all runs, live; several can be selected to compare their curves.
 
 import { ago, counted, h, listen, number, pageOf, percent, replace, short, svg } from "./dom.js";
 import { go } from "./app.js";
 
-const HEADS = [["Run", "name"], ["Environment", "wide"], ["Method", "wide"], ["Seed", "figure.wide"], ["Progress", "progress"], ["Last score", "figure"], ["Scores so far", "wide"], ["Changed", "figure.wide"]];
+const HEADS = [["Run", "name"], ["Environment", "wide"], ["Method", "wide"], ["Seed", "figure.wide"], ["Progress", "progress"], ["Last score", "figure"], ["Scores", "wide"], ["Changed", "figure.wide"]];
 const ORDER = { running: 0, failed: 1, damaged: 2, killed: 3, stopped: 4, finished: 5 };
 
 export function showRuns(page, { session }) {
   const lines = new Map(), chosen = new Set(), rows = new Map();
   let wanted = "", complete = false;
   const body = h("tbody", {}), count = h("span.muted", {}), waiting = h("p.muted", {}, "Reading the runs…");
-  const compare = h("button.primary", { disabled: true, title: "Choose runs in the table to overlay their curves", onclick: () => go(`/compare?${[...chosen].map(run => `run=${encodeURIComponent(run)}`).join("&")}`) }, "Compare");
+  const compare = h("button.primary", { disabled: true, title: "Select runs in the table to overlay their curves", onclick: () => go(`/compare?${[...chosen].map(run => `run=${encodeURIComponent(run)}`).join("&")}`) }, "Compare");
   const search = h("input", { type: "search", placeholder: "Filter runs", "aria-label": "Filter", oninput: () => { wanted = search.value.toLowerCase(); draw(); } });
-  const all = h("input", { type: "checkbox", "aria-label": "Choose all", onchange: () => { for (const line of shown()) { choose(line.run, all.checked); rows.get(line.run).element.querySelector("input").checked = all.checked; } } });
+  const all = h("input", { type: "checkbox", "aria-label": "Select all runs", onchange: () => { for (const line of shown()) { choose(line.run, all.checked); rows.get(line.run).element.querySelector("input").checked = all.checked; } } });
   replace(page,
     h("div.bar", {}, h("h1", {}, "Runs"), count, h("span.grow", {}), search, compare),
     h("div.scroll", {}, h("table.runs", {}, h("thead", {}, h("tr", {}, h("th.check", {}, all), ...HEADS.map(([name, kind]) => h(`th.${kind}`, {}, name)))), body)),
@@ -56,7 +56,7 @@ export function showRuns(page, { session }) {
 }
 
 function row(line, isChosen, onChoose) {
-  const check = h("td.check", {}, h("input", { type: "checkbox", checked: isChosen, "aria-label": `Choose ${line.run}`, onchange: event => onChoose(event.target.checked) }));
+  const check = h("td.check", {}, h("input", { type: "checkbox", checked: isChosen, "aria-label": `Select ${line.run}`, onchange: event => onChoose(event.target.checked) }));
   const name = h("td.name", {}, h("a", { href: pageOf(line.run) }, line.run), h("div.state", { "data-state": line.state }, line.state, line.note ? h("span.muted", {}, ` · ${line.note}`) : null));
   const open = event => { if (!event.target.closest("a, input")) go(pageOf(line.run)); };
   if (line.state === "damaged") return h("tr", { onclick: open }, check, name, h("td.muted", { colSpan: HEADS.length - 1 }, "This run cannot be read."));

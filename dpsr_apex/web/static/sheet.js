@@ -1,4 +1,4 @@
-// The contact sheet: chosen transitions of the map as small pictures, in an order that one chooses.
+// The contact sheet: selected transitions of the map as thumbnails, in a selectable order.
 
 import { counted, h, icon, number, pageOf, replace, runUrl } from "./dom.js";
 import { isRecycled, kindOf, KINDS } from "./survey.js";
@@ -33,8 +33,8 @@ export function showSheet(element, { run, survey, actions, rows, empty }) {
   }
 
   element.hidden = false;
-  replace(element, h("div.bar", {}, h("h2", {}, rows.length ? counted(rows.length, "transition") : empty), rows.length ? [h("span.muted", {}, "ordered by"), choice] : null, h("span.grow", {}), close),
-    h("p.muted.small", { hidden: !rows.length }, "Above: the state. Below: the next one, with what has changed."), cards, more);
+  replace(element, h("div.bar", {}, h("h2", {}, rows.length ? counted(rows.length, "transition") : empty), rows.length ? [h("span.muted", {}, "sorted by"), choice] : null, h("span.grow", {}), close),
+    h("p.muted.small", { hidden: !rows.length }, "Above: the state. Below: the next state, with changes highlighted."), cards, more);
   draw();
   element.scrollIntoView({ behavior: "smooth", block: "nearest" });
 }

@@ -43,14 +43,14 @@ export function countText(survey) {
 }
 
 export const AXES = {
-  age: { title: "age, in transitions (the newest at the left)", scale: linear, of: ({ age }) => age },
-  priority: { title: "priority (likelier to be sampled at the top)", scale: log, of: ({ priority }) => priority },
-  delta: { title: "|TD error|, when it was computed last", scale: log, of: ({ priority }, { floor }) => priority.map(value => Math.max(value - floor, 1e-9)) },
+  age: { title: "age in transitions (newest on the left)", scale: linear, of: ({ age }) => age },
+  priority: { title: "priority (sampled more often at the top)", scale: log, of: ({ priority }) => priority },
+  delta: { title: "|TD error| when it was last computed", scale: log, of: ({ priority }, { floor }) => priority.map(value => Math.max(value - floor, 1e-9)) },
   reward: { title: "reward", scale: linear, of: ({ reward }) => reward },
   gain: { title: "gain over the transition that it replaced", scale: linear, of: ({ gain }) => gain },
-  position: { title: "position in the episode, in steps from its start", scale: linear, of: ({ position }) => position },
-  depth: { title: "recycled steps since play", scale: linear, of: ({ depth }) => depth },
-  recycles: { title: "states re-entered since play", scale: linear, of: ({ recycles }) => recycles },
+  position: { title: "position in the episode, in steps", scale: linear, of: ({ position }) => position },
+  depth: { title: "depth: recycled steps since a played state", scale: linear, of: ({ depth }) => depth },
+  recycles: { title: "states re-entered since a played state", scale: linear, of: ({ recycles }) => recycles },
   action: { title: "action", scale: linear, of: ({ action }) => action },
 };
 export const AXIS_NAMES = { age: "age", priority: "priority", delta: "|TD error|", reward: "reward", gain: "recycling gain", position: "position in the episode", depth: "depth", recycles: "times recycled", action: "action" };

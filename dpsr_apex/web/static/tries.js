@@ -12,9 +12,9 @@ export class Tries {
     this.onPick = onPick;
     this.cards = h("div.tries", {});
     this.box = h("input", { type: "checkbox", checked: true, onchange: () => this.paint() });
-    this.choice = h("label.check", { hidden: true, title: "Darken what is the same after every action" }, this.box, "Highlight what differs");
+    this.choice = h("label.check", { hidden: true, title: "Dim what is the same after every action" }, this.box, "Highlight differences");
     this.element = h("section.panel.every", {}, h("div.bar", {}, h("h2", {}, "Every action from here"), h("span.grow", {}), this.choice),
-      h("p.muted.small", {}, "One step with each action from this very state, as recycling takes it: the next frame, the reward and |δ|. Choose one to play on from it."), this.cards);
+      h("p.muted.small", {}, "One step with each action from this state, as in recycling: the next frame, the reward and |δ|. Click one to play on from there."), this.cards);
     this.clear();
   }
 

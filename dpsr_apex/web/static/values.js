@@ -23,7 +23,7 @@ export class Values {
     const place = value => 100 * (value - low) / (high - low);
     for (const [action, { row, bar, value, box }] of this.rows.entries()) {
       bar.style.width = `${Math.max(place(values[action]), 0.5)}%`;
-      value.textContent = signed(values[action]);
+      value.textContent = signed(values[action], 3);
       row.classList.toggle("greedy", action === greedy);
       row.classList.toggle("taken", action === taken);
       if (quantiles) replace(box, spread(quantiles[action], place, values[action]));

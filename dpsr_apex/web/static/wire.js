@@ -39,7 +39,7 @@ export async function picture(bytes) {
   return createImageBitmap(new Blob([bytes], { type: "image/png" }));
 }
 
-/** Paint a grey picture as transparent heat: black is clear, white glows. */
+/** Paint a grey picture as a heat map over another one: black is transparent, white is bright. */
 export function paintHeat(canvas, heat) {
   canvas.width = heat.width;
   canvas.height = heat.height;

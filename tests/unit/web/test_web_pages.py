@@ -24,8 +24,8 @@ from dpsr_apex.record.metrics import truncate_after
 from dpsr_apex.record.moments import decode_moments
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.web.app import build_app
+from dpsr_apex.web.export import export_run
 from dpsr_apex.web.feed import MOST_ROWS, Feed, Reader
-from dpsr_apex.web.once import export_once
 from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.security import Access
 from tests.unit.web.test_web_sources import columns_of
@@ -197,7 +197,7 @@ def assert_self_contained(page: str) -> None:
 def test_a_page_can_be_written_without_a_server(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert export_once(run_dir, tmp_path / "page.html") == 0
+    assert export_run(run_dir, tmp_path / "page.html") == 0
     assert_self_contained((tmp_path / "page.html").read_text())
     assert "page.html" in capsys.readouterr().out
 
@@ -205,7 +205,7 @@ def test_a_page_can_be_written_without_a_server(
 def test_a_page_that_cannot_be_written_is_refused_before_it_is_made(run_dir: Path, tmp_path: Path) -> None:
     for file in (tmp_path / "page.txt", tmp_path / "missing" / "page.html"):
         with pytest.raises(UnusablePath):
-            export_once(run_dir, file)
+            export_run(run_dir, file)
 
 
 # What is new.
@@ -251,16 +251,16 @@ def test_the_table_and_a_run_are_streamed_and_streams_end_with_their_viewer(trai
 def test_a_reader_is_told_only_what_is_new_until_the_records_begin_again(run_dir: Path) -> None:
     run = RunDirectory(run_dir)
     feed, reader, late = Feed("x", run, load_config(run.config), None), Reader(), Reader()
-    assert len(reader.take(feed.look())["rows"]) == len(read_rows(run.metrics))
+    assert len(reader.take(feed.read())["rows"]) == len(read_rows(run.metrics))
     append_row(run.metrics, {"t": 700, "loss": 1.5, "unknown": 1})
-    news = reader.take(feed.look())
+    news = reader.take(feed.read())
     assert (news["reset"], news["rows"], news["evaluations"]) == (False, [{"t": 700, "loss": 1.5}], [])
     truncate_after(run.metrics, 400)
-    news = reader.take(feed.look())
+    news = reader.take(feed.read())
     assert news["reset"]
     assert max(row["t"] for row in news["rows"]) <= 400
     for t in range(1_000, 6_000):
         append_row(run.metrics, {"t": t})
-    thinned = late.take(feed.look())
+    thinned = late.take(feed.read())
     assert MOST_ROWS / 2 < len(thinned["rows"]) <= MOST_ROWS
     assert thinned["rows"][-1]["t"] == 5_999

@@ -101,7 +101,7 @@ def test_a_page_from_elsewhere_is_refused(local: TestClient, origin: str) -> Non
     assert local.get("/api/session", headers=headers).status_code == 403
     for method, url in CHANGES:
         assert local.request(method, url, headers=headers, json={}).status_code == 403
-    assert "from elsewhere" in refusal(local, headers)
+    assert "other sites" in refusal(local, headers)
 
 
 def test_a_page_from_elsewhere_cannot_embed_anything_but_can_link_here(local: TestClient) -> None:
@@ -139,7 +139,7 @@ def test_on_loopback_reading_needs_no_token_and_changing_does(local: TestClient)
 def test_for_others_everything_needs_the_token(exposed: TestClient) -> None:
     for url in ("/", "/static/app.js", "/api/session", "/api/runs", f"{RUN}/facts", f"{RUN}/map"):
         assert exposed.get(url).status_code == 401
-    assert "needs the token" in refusal(exposed, {})
+    assert "token is missing" in refusal(exposed, {})
     for wrong in ("", "x", OPEN.token[:-1], OPEN.token + "x", OPEN.token.swapcase(), "ü"):
         exposed.cookies.clear()
         assert exposed.get("/", headers=[(b"cookie", f"{OPEN.cookie}={wrong}".encode())]).status_code == 401

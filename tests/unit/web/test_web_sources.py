@@ -21,9 +21,9 @@ from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.survey import Survey
 from dpsr_apex.web import Refusal
 from dpsr_apex.web import state as state_module
-from dpsr_apex.web.desk import STARRED, Desk
+from dpsr_apex.web.channel import decode_transition, encode_transition
 from dpsr_apex.web.map_bytes import DIAMOND, TERMINAL, pack_survey
-from dpsr_apex.web.pieces import decode_transition, encode_transition
+from dpsr_apex.web.open_run import STARRED, OpenRun
 from dpsr_apex.web.pool import Pool
 from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.sources import CheckpointSource
@@ -150,23 +150,23 @@ def test_a_look_is_the_rarest_kind_and_whether_it_is_recycled(
 
 
 def test_a_checkpoint_that_disappears_stays_readable_and_is_then_reported(run_dir: Path) -> None:
-    desk = Desk("cart pole", RunDirectory(run_dir))
+    opened = OpenRun("cart pole", RunDirectory(run_dir))
     try:
-        label, survey = desk.survey("")
+        label, survey = opened.survey("")
         assert label == "600"
         identity = int(survey.identities[5])
         shutil.rmtree(run_dir / "checkpoints")
-        assert desk.find_one("600", identity)[1].plain.identity == identity
+        assert opened.find_one("600", identity)[1].plain.identity == identity
         with pytest.raises(Refusal, match="no checkpoint at t = 400 any more"):
-            desk.survey("400")
+            opened.survey("400")
         with pytest.raises(Refusal, match="no checkpoint yet"):
-            desk.survey("")
+            opened.survey("")
         with pytest.raises(Refusal, match="was replaced, or never existed"):
-            desk.find_one("", 10**9)
+            opened.find_one("", 10**9)
         with pytest.raises(Refusal, match="not running"):
-            desk.survey("live")
+            opened.survey("live")
     finally:
-        desk.close()
+        opened.close()
 
 
 def truncate(path: Path) -> None:
@@ -188,20 +188,20 @@ def test_a_damaged_checkpoint_is_refused_with_the_reason(run_dir: Path, name: st
 
 
 def test_runs_that_are_in_use_stay_open_however_many_there_are(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "DESKS", 2)
+    monkeypatch.setattr(state_module, "RUNS_OPEN", 2)
     for name in "abcd":
         shutil.copytree(run_dir, run_dir.parent / name)
 
     async def opened() -> tuple[list[str], list[str]]:
         state = State(Runs(run_dir.parent), Pool(1))
         for name in "abc":
-            await state.desk(name)
-        in_use = list(state.desks)
-        state.desks["a"].used_at = state.desks["b"].used_at = time.monotonic() - 2 * state_module.DESK_IN_USE
-        await state.desk("d")
-        kept = list(state.desks)
-        for desk in state.desks.values():
-            desk.close()
+            await state.open_run(name)
+        in_use = list(state.open_runs)
+        state.open_runs["a"].used_at = state.open_runs["b"].used_at = time.monotonic() - 2 * state_module.RUN_IN_USE
+        await state.open_run("d")
+        kept = list(state.open_runs)
+        for opened in state.open_runs.values():
+            opened.close()
         return in_use, kept
 
     assert asyncio.run(opened()) == (["a", "b", "c"], ["c", "d"])
@@ -212,15 +212,15 @@ def test_runs_that_are_in_use_stay_open_however_many_there_are(run_dir: Path, mo
 
 def test_a_star_keeps_a_moment_that_the_replay_replaces(run_dir: Path) -> None:
     run = RunDirectory(run_dir)
-    desk = Desk("cart pole", run)
-    earlier = desk.sources()[1]
-    _, survey = desk.survey(earlier)
+    opened = OpenRun("cart pole", run)
+    earlier = opened.sources()[1]
+    _, survey = opened.survey(earlier)
     identity = int(survey.identities[3])
-    _, found = desk.find_one(earlier, identity)
+    _, found = opened.find_one(earlier, identity)
     add_star(run, "Walk", survey.t, found, "a fall ✓")
     shutil.rmtree(run_dir / "checkpoints")
-    label, again = desk.find_one("", identity)
-    desk.close()
+    label, again = opened.find_one("", identity)
+    opened.close()
     assert label == STARRED
     for name in ("s_tm1", "s_t", "snapshot", "action", "reward", "terminal", "n_steps", "priority", "depth"):
         assert getattr(again.plain, name) == getattr(found.plain, name), name
