@@ -152,7 +152,7 @@ export class Scatter {
   /** All points in the order in which they are drawn, each part small enough for a frame.
    *
    * If a frame cannot have all of them, the first parts are spread over all kinds, for a first impression. The others
-   * follow kind by kind, and rare kinds are drawn again, because common ones have covered them.
+   * follow kind by kind, and rare kinds are repeated, because common ones have covered them.
    */
   parts() {
     const every = this.pace >= this.count ? 1 : Math.min(Math.ceil(this.count / FEWEST), MOST_PARTS), impression = [], others = [];
