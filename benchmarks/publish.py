@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import frame_sizes, scaling
+from benchmarks import frame_sizes, scaling, sizing
 from benchmarks.measure import Comparison, Spread, comparison_from, markdown_table
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,10 @@ BENCHMARKS = (
 SEPARATE = ("time_to_score", "explorer_views", "explorer_watching")
 DOCUMENTS = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("performance", "scaling", "durability", "explorer")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("performance", "scaling", "durability", "explorer", "machines", "experiments")
+    ),
 )
 
 
@@ -163,6 +166,7 @@ def fill_in(document: str, results: Mapping[str, Any]) -> str:
     parts = {"table": full_table(comparisons), "headline": headline(comparisons)}
     parts |= {"machine": machine(results), "brief": brief(results), "durability": durability(results)}
     parts |= {"explorer": explorer(results), "frames": frames(results), "growth": growth(results)}
+    parts |= {"sizing": sizing.sizing(results), "durations": sizing.durations(results)}
     parts |= scaling.parts(results)
 
     def regenerate(match: re.Match[str]) -> str:
