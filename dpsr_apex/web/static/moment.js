@@ -198,7 +198,7 @@ class MomentView {
     if (head.event === "verified") this.isEntered = head.identity === this.id;
     else if (!this.isEntered && !["weights", "problem", "crashed", "refused"].includes(head.event)) return; // of an earlier moment
     switch (head.event) {
-      case "weights": this.weights = head; if (head.key) { this.weightsChoice.value = head.key; } break;
+      case "weights": this.takeWeights(head); break;
       case "verified": this.showVerified(head); break;
       case "expectation": this.showExpectation(head, parts); break;
       case "tried": this.tries.show(head.outcomes, parts); break;
@@ -206,6 +206,13 @@ class MomentView {
       case "crashed": case "refused": break; // the end follows
       default: this.play.take(head, parts);
     }
+  }
+
+  /** A running run may have saved weights since it was asked for them. */
+  takeWeights(weights) {
+    this.weights = weights;
+    if (!weights.key || this.facts.weights.some(one => one.key === weights.key)) this.fillWeights();
+    else this.listWeights();
   }
 
   showVerified({ text, is_exact: isExact }) {

@@ -291,6 +291,7 @@ export class PlayPanel {
     const frame = this.frames.get(wanted);
     if (!frame) return;
     const next = this.nextOf(wanted);
+    this.place.textContent = `${frame.step} / ${this.frames.get(this.tipOfPath())?.step ?? frame.step}`;
     for (const [place, view] of this.players.entries()) {
       const shot = frame.players[place], turn = ++view.inTurn;
       if (!shot) continue;
@@ -303,7 +304,6 @@ export class PlayPanel {
       view.heat.hidden = !heat;
       if (heat) paintHeat(view.heat, heat);
     }
-    this.place.textContent = `${frame.step} / ${this.frames.get(this.tipOfPath())?.step ?? frame.step}`;
     document.documentElement.dataset.framesShown = String(Number(document.documentElement.dataset.framesShown ?? 0) + 1);
   }
 
