@@ -27,7 +27,9 @@ from dpsr_apex.web.state import State
 MOST_POINTS = 200_000  # of the map; a larger replay is subsampled, and the page reports it
 
 # Modules of the page, each after those that it imports.
-_MODULES = ("axes.js", "dom.js", "grid.js", "points.js", "survey.js", "scatter.js")
+_MODULES = (
+    *("axes.js", "dom.js", "grid.js", "points.js", "survey.js", "gestures.js", "scatter.js", "filters.js", "tip.js"),
+)
 
 # The page may load nothing at all. Its modules import one another as data.
 _POLICY = (

@@ -1,16 +1,19 @@
 // The pages, and navigation between them. Each page is a function that fills an element and returns what ends it.
 
+import { keepOnly } from "./connection.js";
 import { h, icon, json, problemPage, replace } from "./dom.js";
 import { showCompare } from "./compare.js";
 import { showMap } from "./map.js";
-import { keepOnly, showMoment } from "./moment.js";
+import { showMoment } from "./moment.js";
 import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
 import { showStars } from "./stars.js";
 
-const top = document.getElementById("top"), page = document.getElementById("page");
+const top = document.getElementById("top"),
+  page = document.getElementById("page");
 export let session = null;
-let leave = null, turn = 0;
+let leave = null,
+  turn = 0;
 
 /** Which page an address is; null if there is none. */
 function route(path) {
@@ -48,11 +51,20 @@ async function open() {
     return;
   }
   try {
-    const left = await found.show(page, { ...found, session, query: new URLSearchParams(location.search), stillHere: () => now === turn });
+    const left = await found.show(page, {
+      ...found,
+      session,
+      query: new URLSearchParams(location.search),
+      stillHere: () => now === turn,
+    });
     if (now === turn) leave = left;
     else left?.();
   } catch (error) {
-    if (now === turn && error.name !== "AbortError") replace(page, problemPage("This page cannot be shown", error.message, found.part === "moment" ? found.run : null));
+    if (now === turn && error.name !== "AbortError")
+      replace(
+        page,
+        problemPage("This page cannot be shown", error.message, found.part === "moment" ? found.run : null),
+      );
   } finally {
     if (now === turn) document.body.classList.remove("loading");
   }
@@ -74,14 +86,33 @@ function drawTop(found) {
   if (found?.run) {
     const base = session.single ? "/" : `/run/${found.run.split("/").map(encodeURIComponent).join("/")}`;
     crumbs.push(h("a", { href: base }, found.run));
-    if (found.part) crumbs.push(h("span", {}, { map: "Replay map", stars: "Stars", moment: `Moment ${found.id}` }[found.part]));
+    if (found.part)
+      crumbs.push(h("span", {}, { map: "Replay map", stars: "Stars", moment: `Moment ${found.id}` }[found.part]));
   } else if (location.pathname === "/compare") crumbs.push(h("span", {}, "Compare"));
-  const parts = crumbs.flatMap((crumb, place) => place ? [h("span.slash", {}, "/"), crumb] : [crumb]);
-  replace(top,
-    h("a.brand", { href: "/", title: "Replay explorer" }, h("img", { src: "/static/icon.svg", alt: "", width: 22, height: 22 }), h("b", {}, "Replay explorer")),
+  const parts = crumbs.flatMap((crumb, place) => (place ? [h("span.slash", {}, "/"), crumb] : [crumb]));
+  replace(
+    top,
+    h(
+      "a.brand",
+      { href: "/", title: "Replay explorer" },
+      h("img", { src: "/static/icon.svg", alt: "", width: 22, height: 22 }),
+      h("b", {}, "Replay explorer"),
+    ),
     h("nav.crumbs", { "aria-label": "Breadcrumbs" }, parts),
-    session.may_change ? null : h("span.badge", { title: "To star moments and change runs, open the address that the command printed, with its token." }, "read only"),
-    h("button.quiet.round", { title: "Light or dark theme", "aria-label": "Light or dark theme", onclick: switchTheme }, icon("sun"), icon("moon")));
+    session.may_change
+      ? null
+      : h(
+          "span.badge",
+          { title: "To star moments and change runs, open the address that the command printed, with its token." },
+          "read only",
+        ),
+    h(
+      "button.quiet.round",
+      { title: "Light or dark theme", "aria-label": "Light or dark theme", onclick: switchTheme },
+      icon("sun"),
+      icon("moon"),
+    ),
+  );
   document.title = [found?.id ? `Moment ${found.id}` : null, found?.run, "Replay explorer"].filter(Boolean).join(" · ");
 }
 
@@ -94,7 +125,16 @@ function switchTheme() {
 
 addEventListener("click", event => {
   const link = event.target.closest?.("a[href^='/']");
-  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || link.hasAttribute("download")) return;
+  if (
+    !link ||
+    event.defaultPrevented ||
+    event.button ||
+    event.metaKey ||
+    event.ctrlKey ||
+    event.shiftKey ||
+    link.hasAttribute("download")
+  )
+    return;
   if (link.getAttribute("href").startsWith("/api/") || link.target) return;
   event.preventDefault();
   go(link.getAttribute("href"));

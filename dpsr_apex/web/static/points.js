@@ -34,24 +34,43 @@ export class Points {
   /** `onRestored` is called when the browser has taken the graphics memory away and given it back. */
   constructor(canvas, onRestored) {
     this.canvas = canvas;
-    this.gl = canvas.getContext("webgl2", { antialias: false, alpha: true, depth: false, premultipliedAlpha: true, preserveDrawingBuffer: true });
+    this.gl = canvas.getContext("webgl2", {
+      antialias: false,
+      alpha: true,
+      depth: false,
+      premultipliedAlpha: true,
+      preserveDrawingBuffer: true,
+    });
     if (!this.gl) throw new Error("The map needs WebGL 2, which this browser does not provide.");
     this.prepare();
     canvas.addEventListener("webglcontextlost", event => event.preventDefault());
-    canvas.addEventListener("webglcontextrestored", () => { this.prepare(); onRestored(); });
+    canvas.addEventListener("webglcontextrestored", () => {
+      this.prepare();
+      onRestored();
+    });
   }
 
   prepare() {
-    const gl = this.gl, program = gl.createProgram();
-    for (const [kind, source] of [[gl.VERTEX_SHADER, VERTEX], [gl.FRAGMENT_SHADER, FRAGMENT]]) {
+    const gl = this.gl,
+      program = gl.createProgram();
+    for (const [kind, source] of [
+      [gl.VERTEX_SHADER, VERTEX],
+      [gl.FRAGMENT_SHADER, FRAGMENT],
+    ]) {
       const shader = gl.createShader(kind);
       gl.shaderSource(shader, source);
       gl.compileShader(shader);
       gl.attachShader(program, shader);
     }
     gl.linkProgram(program);
-    if (!gl.getProgramParameter(program, gl.LINK_STATUS) && !gl.isContextLost()) throw new Error(gl.getProgramInfoLog(program));
-    this.uniforms = Object.fromEntries(["view", "mixing", "size", "palette", "opacity", "sharp"].map(name => [name, gl.getUniformLocation(program, name)]));
+    if (!gl.getProgramParameter(program, gl.LINK_STATUS) && !gl.isContextLost())
+      throw new Error(gl.getProgramInfoLog(program));
+    this.uniforms = Object.fromEntries(
+      ["view", "mixing", "size", "palette", "opacity", "sharp"].map(name => [
+        name,
+        gl.getUniformLocation(program, name),
+      ]),
+    );
     this.buffers = Object.fromEntries(Object.keys(SIZES).map(name => [name, gl.createBuffer()]));
     this.attributes = Object.fromEntries(Object.keys(SIZES).map(name => [name, gl.getAttribLocation(program, name)]));
     for (const place of Object.values(this.attributes)) gl.enableVertexAttribArray(place);
@@ -79,7 +98,8 @@ export class Points {
    * Each part has the points `first`, `first + every`, `first + 2 * every`, …: `count` of them.
    */
   draw(parts, { box, view, mixing, size, opacity, palette }) {
-    const gl = this.gl, uniforms = this.uniforms;
+    const gl = this.gl,
+      uniforms = this.uniforms;
     gl.enable(gl.SCISSOR_TEST);
     gl.scissor(...box);
     gl.viewport(...box);
@@ -91,8 +111,15 @@ export class Points {
     gl.uniform3fv(uniforms.palette, palette.flat());
     for (const { first, every, count } of parts) {
       for (const [name, bytes] of Object.entries(SIZES)) {
-        gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[mixing < 1 ? name : ENDS[name] ?? name]);
-        gl.vertexAttribPointer(this.attributes[name], 1, bytes === 1 ? gl.UNSIGNED_BYTE : gl.FLOAT, false, bytes * every, bytes * first);
+        gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers[mixing < 1 ? name : (ENDS[name] ?? name)]);
+        gl.vertexAttribPointer(
+          this.attributes[name],
+          1,
+          bytes === 1 ? gl.UNSIGNED_BYTE : gl.FLOAT,
+          false,
+          bytes * every,
+          bytes * first,
+        );
       }
       gl.drawArrays(gl.POINTS, 0, count);
     }
