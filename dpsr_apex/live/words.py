@@ -20,7 +20,7 @@ from dpsr_apex.wire.statistics import (
 
 
 def describe_waits(waits: Iterable[Wait]) -> str:
-    """Describe who waits for what; empty if nobody does."""
+    """Describe which process waits for what; empty if none does."""
     return ". ".join(map(_describe, waits))
 
 

@@ -151,7 +151,7 @@ def test_a_run_of_several_processes_is_never_shown_as_one(clock: list[float]) ->
         view.show(STATS)
         assert "2 alive" in last_screen(console)
     assert isinstance(console.file.getvalue(), str)  # type: ignore[attr-defined]
-    assert "One process" not in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Single process" not in console.file.getvalue()  # type: ignore[attr-defined]
     assert "this process" not in console.file.getvalue()  # type: ignore[attr-defined]
     with LiveView(GOAL, console, "title"):
-        assert "One process" in last_screen(console)
+        assert "Single process" in last_screen(console)
