@@ -53,7 +53,8 @@ FIRST, WHOLE, AGAIN, BY_PLOTLY, CLICK = (
     "click to first frame",
 )
 SPEED, CPU, CORES = ("speed", "cpu per transition", "cores of the explorer")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 SWITCHES = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

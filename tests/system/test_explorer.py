@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,16 +17,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dpsr_apex.record.moments import read_moments
+from tests.system.browsers import CHROMIUM, SWITCHES
 from tests.system.runs import Run, eventually, last_saved, training
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-SWITCHES = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 SETTINGS = (
     *("env.name=MinAtar/Freeway", "replay.capacity=200_000", "learner.steps_per_update=40"),
     *("run.checkpoint_period=3000", "run.checkpoints_kept=10", "run.log_period=100"),
