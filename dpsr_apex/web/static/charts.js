@@ -120,7 +120,7 @@ export const bandOf = (x, low, high, colour, opacity = 0.15) => [
   },
 ];
 
-export function faded(colour, opacity) {
+function faded(colour, opacity) {
   const found = colour.match(/^#(..)(..)(..)$/);
   return found
     ? `rgba(${found

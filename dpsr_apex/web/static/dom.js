@@ -121,7 +121,7 @@ export const encoded = run => run.split("/").map(encodeURIComponent).join("/");
 export const pageOf = (run, ...rest) => `/run/${encoded(run)}${rest.length ? `/${rest.join("/")}` : ""}`;
 
 /** The reason why a request failed, as the server has given it. */
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, reason) {
     super(reason);
     this.status = status;

@@ -7,7 +7,7 @@ import { Filters } from "./filters.js";
 import { heading, tabs } from "./heading.js";
 import { Scatter } from "./scatter.js";
 import { Sheet } from "./sheet.js";
-import { AXES, AXIS_NAMES, axisOf, countText, readSurvey } from "./survey.js";
+import { AXIS_NAMES, axisOf, countText, readSurvey } from "./survey.js";
 import { factsOf, Tip } from "./tip.js";
 
 const FIRST = 50_000; // transitions of a larger replay that are shown at first

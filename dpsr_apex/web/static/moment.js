@@ -10,8 +10,7 @@ import { Values } from "./values.js";
 import { paintHeat, picture } from "./wire.js";
 
 export async function showMoment(page, { run, id, session, query, stillHere }) {
-  const began = performance.now(),
-    at = query.get("at") ?? "";
+  const at = query.get("at") ?? "";
   const wire = connection(run);
   wire.owner = null;
   wire.send("enter", { id, at, weights: query.get("weights") ?? "" });
@@ -24,16 +23,12 @@ export async function showMoment(page, { run, id, session, query, stillHere }) {
   const view = new MomentView(page, { run, id, at, moment, facts, environment, session, wire });
   wire.owner = view;
   for (const [head, parts] of wire.early.splice(0)) view.take(head, parts);
-  requestAnimationFrame(() => {
-    document.documentElement.dataset.momentMilliseconds = String(Math.round(performance.now() - began));
-  });
   return () => view.leave();
 }
 
 class MomentView {
   constructor(page, given) {
     Object.assign(this, given);
-    this.page = page;
     const { moment, environment } = this;
     this.values = new Values(environment.actions);
     this.valuesNote = h("p.muted.small", {});

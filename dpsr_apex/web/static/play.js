@@ -11,8 +11,8 @@ const SPEEDS = { slow: "¼×", real: "1×", fast: "4×", most: "max" };
 const MOST_BRANCHES = 12; // that are redrawn with every frame
 
 export class PlayPanel {
-  constructor({ run, id, environment, facts, wire, onReady, onChoose }) {
-    Object.assign(this, { run, id, environment, facts, wire, onReady, onChoose });
+  constructor({ run, environment, facts, wire, onReady, onChoose }) {
+    Object.assign(this, { run, environment, facts, wire, onReady, onChoose });
     this.keyboard = new Keyboard(environment.actions);
     this.speed = "real";
     this.byHand = false;

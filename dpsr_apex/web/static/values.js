@@ -20,8 +20,8 @@ export class Values {
   }
 
   /** Show values; `taken` is the action that follows, or that is stored. */
-  show(values, { taken = null, quantiles = null, range = null } = {}) {
-    const all = range ?? (quantiles ? quantiles.flatMap(one => [one[0], one.at(-1)]) : values),
+  show(values, { taken = null, quantiles = null } = {}) {
+    const all = quantiles ? quantiles.flatMap(one => [one[0], one.at(-1)]) : values,
       greedy = values.indexOf(Math.max(...values));
     let low = Math.min(...all),
       high = Math.max(...all);
