@@ -23,7 +23,7 @@ PEERS_READY := $(PEERS:%=%/.ready)
 .PHONY: help install train test test-unit test-slow fuzz simulate chaos lint bench bench-score bench-explorer graph docs dist clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(READY) ## Set up .venv with the pinned versions
 
@@ -39,7 +39,7 @@ test-unit: $(READY) ## Run the unit tests and the simulation
 test-slow: $(READY) ## Run the tests that take minutes
 	$(PYTEST) -m "$(SLOW)"
 
-fuzz: $(READY) $(FUZZER)/.ready ## Fuzz the messages of members for MINUTES=10, then MUTATIONS=1000000 damaged ones
+fuzz: $(READY) $(FUZZER)/.ready ## Fuzz the messages of clients with valid keys for MINUTES=10, then MUTATIONS=1000000 damaged ones
 	PYTHONPATH=$(FUZZER) $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --mutations $(MUTATIONS)
 
 simulate: $(READY) ## Simulate runs that fail, for MINUTES=10 or HISTORIES=10000, from SEED=0 on
@@ -57,10 +57,10 @@ lint: $(READY) ## Check style, format, types and words
 bench: $(READY) $(PEERS_READY) ## Run benchmarks against peers, into runs/bench; BENCHMARKS="core memory" for a subset
 	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-bench-score: $(READY) benchmarks/peers/.venv-score/.ready ## Measure CPU time to a score beside other trainers; hours; ARGS="--task cartpole"
+bench-score: $(READY) benchmarks/peers/.venv-score/.ready ## Measure CPU time to a score against other trainers, for hours; ARGS="--task cartpole"
 	$(BIN)/python -m benchmarks.time_to_score --json runs/bench/time_to_score.json $(ARGS)
 
-bench-explorer: $(READY) ## Measure the explorer in Chromium: first views of a million transitions, and what watching costs a run
+bench-explorer: $(READY) ## Measure the explorer in Chromium: how soon a million transitions are shown, and what watching costs a run
 	mkdir -p runs/bench
 	$(BIN)/python -m benchmarks.explorer views --json runs/bench/explorer_views.json
 	$(BIN)/python -m benchmarks.explorer watching --json runs/bench/explorer_watching.json

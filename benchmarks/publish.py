@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import frame_sizes, scaling
+from benchmarks import frame_sizes, scaling, sizing
 from benchmarks.measure import Comparison, Spread, comparison_from, markdown_table
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,10 @@ BENCHMARKS = (
 SEPARATE = ("time_to_score", "explorer_views", "explorer_watching")
 DOCUMENTS = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("performance", "scaling", "durability", "explorer")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("performance", "scaling", "durability", "explorer", "machines", "experiments")
+    ),
 )
 
 
@@ -140,11 +143,12 @@ def explorer(results: Mapping[str, Any]) -> str:
     found = results["benchmarks"]
     if not {"explorer_views", "explorer_watching"} <= found.keys():
         return ""
-    drawn, frame = (comparison_from(line).ours.median for line in found["explorer_views"]["comparisons"])
+    first, whole, frame = (comparison_from(line).ours.median for line in found["explorer_views"]["comparisons"])
     speed = comparison_from(found["explorer_watching"]["comparisons"][0]).ratio.median
-    return f"""Without a graphics card, the map of 1,000,000 transitions is drawn {drawn:,.0f} ms after it was opened,
-and a moment shows its first frame {frame:,.0f} ms after the click. A run that a page and a map follow has {speed:.1%}
-of the speed of one that nobody watches ([how this was measured](performance.md#all-comparisons))."""
+    return f"""Without a graphics card, the map of 1,000,000 transitions has its first view {first:,.0f} ms after it was
+opened and all points after {whole:,.0f} ms, and a moment shows its first frame {frame:,.0f} ms after the click. A run
+that a page and a map follow has {speed:.1%} of the speed of one that nobody watches
+([how this was measured](performance.md#all-comparisons))."""
 
 
 def machine(results: Mapping[str, Any]) -> str:
@@ -162,6 +166,7 @@ def fill_in(document: str, results: Mapping[str, Any]) -> str:
     parts = {"table": full_table(comparisons), "headline": headline(comparisons)}
     parts |= {"machine": machine(results), "brief": brief(results), "durability": durability(results)}
     parts |= {"explorer": explorer(results), "frames": frames(results), "growth": growth(results)}
+    parts |= {"sizing": sizing.sizing(results), "durations": sizing.durations(results)}
     parts |= scaling.parts(results)
 
     def regenerate(match: re.Match[str]) -> str:

@@ -25,7 +25,8 @@ from playwright.sync_api import Locator, Page, sync_playwright
 
 PICTURES = Path(__file__).parent / "pictures"
 COMMAND = Path(sys.executable).with_name("dpsr-apex")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 SWITCHES = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 
 STILL, TOUR, PHONE = (1280, 860), (1080, 700), (390, 844)  # CSS pixels

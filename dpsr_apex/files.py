@@ -34,6 +34,18 @@ class BadLine(UserError):
         super().__init__(f"{path}, line {number}: {reason}. Remove this line, or restore the file")
 
 
+class UnusablePath(UserError):
+    """Raised for a path at which a file cannot be created, with the reason."""
+
+
+def ensure_usable(path: Path, suffix: str = "") -> None:
+    """Raise UnusablePath unless a file with this suffix, or with any for none, can be created at this path."""
+    if suffix and path.suffix != suffix:
+        raise UnusablePath(f"{path}: the name of the file must end in {suffix}")
+    if not path.parent.is_dir():
+        raise UnusablePath(f"{path}: the folder {path.parent} does not exist")
+
+
 # Atomic writes.
 
 

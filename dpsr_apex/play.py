@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
-from dpsr_apex.files import append_row, read_rows, to_json
+from dpsr_apex.files import append_row, ensure_usable, read_rows, to_json
 from dpsr_apex.formatting import counted
 from dpsr_apex.inspection.rendering import frames_per_second, render_rgb
 from dpsr_apex.inspection.video import VideoError, VideoWriter
@@ -59,6 +59,9 @@ class Weights(NamedTuple):
 
 def evaluate_run(path: Path, wanted: Wanted) -> int:
     """Play episodes with a run's weights and print the scores; return the exit code."""
+    for file, suffix in ((wanted.log, ""), (wanted.video, ".mp4")):
+        if file:
+            ensure_usable(file, suffix)
     run = RunDirectory.open(path)
     config = load_config(run.config)
     if wanted.seed is not None:
@@ -79,16 +82,23 @@ def evaluate_run(path: Path, wanted: Wanted) -> int:
         about: dict[str, Any] = {"environment": config.env.name, "weights": weights.origin, "seed": config.run.seed}
         about |= {"moments": [fact._asdict() for fact in moments.facts]} if moments else {}
         sys.stdout.write(json.dumps(about | to_json(row)) + "\n")
-        return 0
+    else:
+        _print_scores(console, config, weights, moments, played)
+    if wanted.video:
+        shown.print(f"Video: {wanted.video}", soft_wrap=True)
+    return 0
+
+
+def _print_scores(
+    console: Console, config: Config, weights: Weights, moments: Moments | None, played: Evaluation
+) -> None:
+    row = played.row()
     source = weights.origin if weights.t is None else f"t = {weights.t:,}"
     console.print(f"{config.env.name}, weights of {source}, {counted(row['games'], 'episode')}", soft_wrap=True)
     for line in _moment_lines(moments, played) if moments else ():
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     console.print(f"scores {' '.join(f'{score:g}' for score in row['scores'])}", soft_wrap=True)
     console.print(f"mean {row['mean']:.2f}   median {row['median']:.2f}")
-    if wanted.video:
-        console.print(f"Video: {wanted.video}", soft_wrap=True)
-    return 0
 
 
 def _weights(run: RunDirectory, name: str | None) -> Weights:

@@ -13,7 +13,7 @@ EXAMPLES = """\
   dpsr-apex check Corridor --set env.arguments.depth=7
   dpsr-apex check --all
 """
-CONCERNED = ("env.arguments.", "env.stack=", "env.wrappers=")  # settings that the check uses
+CONCERNED = ("env.arguments", "env.stack", "env.wrappers")  # settings that the check uses
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -47,7 +47,12 @@ def run(given: argparse.Namespace) -> int:
     names = [*given.names, *(PAPER_GAMES if given.all else ())]
     if not names:
         return fail("name at least one environment, or use --all for the paper's 24 games", 2)
-    if foreign := [text for text in given.set if not text.strip().startswith(CONCERNED)]:
-        return fail(f"--set {foreign[0]}: only env.arguments, env.stack and env.wrappers concern this check", 2)
+    if foreign := [text for text in given.set if not _concerns_check(text)]:
+        return fail(f"--set {foreign[0]}: the check uses only env.arguments, env.stack and env.wrappers", 2)
     env = load_config("cartpole", overrides=given.set).env  # its own environment has no arguments
     return check_command(names, given.moments, env.arguments, env.stack, env.wrappers)
+
+
+def _concerns_check(setting: str) -> bool:
+    key = setting.partition("=")[0].strip()
+    return key in CONCERNED or key.startswith("env.arguments.")

@@ -22,22 +22,35 @@ EMULATORS = 4
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     command.add_argument(
-        "folder", type=Path, nargs="?", default=Path("runs"), metavar="DIR", help="a run, or a folder with runs (runs)"
+        "folder",
+        type=Path,
+        nargs="?",
+        default=Path("runs"),
+        metavar="DIR",
+        help="a run, or a folder with runs (default: runs)",
     )
-    command.add_argument("--port", type=natural, default=PORT, metavar="N", help=f"port to listen on ({PORT}; 0: any)")
-    command.add_argument("--host", default="127.0.0.1", metavar="HOST", help="address to listen on (this machine only)")
     command.add_argument(
-        "--emulators", type=positive, default=EMULATORS, metavar="N", help=f"processes that play, at most ({EMULATORS})"
+        "--port", type=natural, default=PORT, metavar="N", help=f"port to listen on, 0 for any (default: {PORT})"
     )
     command.add_argument(
-        "--export", type=Path, metavar="FILE.html", help="write the map and the stars of a run, and end"
+        "--host", default="127.0.0.1", metavar="HOST", help="address to listen on (default: this machine only)"
+    )
+    command.add_argument(
+        "--emulators",
+        type=positive,
+        default=EMULATORS,
+        metavar="N",
+        help=f"maximum number of emulator processes (default: {EMULATORS})",
+    )
+    command.add_argument(
+        "--export", type=Path, metavar="FILE.html", help="write the map and the stars of a run to this file, and exit"
     )
 
 
 def run(given: argparse.Namespace) -> int:
     """Serve the explorer, or write one page; return the exit code."""
     try:
-        from dpsr_apex.web.once import export_once
+        from dpsr_apex.web.export import export_run
         from dpsr_apex.web.server import serve
     except ImportError as error:
         if error.name not in ("starlette", "uvicorn"):
@@ -45,5 +58,5 @@ def run(given: argparse.Namespace) -> int:
         needed = ("starlette", "uvicorn", "websockets", "plotly")
         raise MissingPackage("the explorer", error.name, needed, "web") from error
     if given.export:
-        return export_once(given.folder, given.export)
+        return export_run(given.folder, given.export)
     return serve(given.folder, given.host, given.port, given.emulators)

@@ -25,7 +25,9 @@ def show_journal(path: Path) -> int:
     run = RunDirectory.open(path)
     config, console = load_config(run.config), make_console()
     if config.system.actors == 0:
-        console.print("A single-process run has no journal: it continues bit for bit from its newest checkpoint.")
+        console.print(
+            "A single-process run has no journal: it continues bit for bit from its newest checkpoint.", soft_wrap=True
+        )
         return 0
     newest, found = _summary(run)
     t = clock_of(newest) if newest else 0

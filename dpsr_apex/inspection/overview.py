@@ -17,9 +17,10 @@ from rich.text import Text
 
 from dpsr_apex.envs.snapshot import UnusableEnvironment
 from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.files import ensure_usable
 from dpsr_apex.formatting import duration, number, pasteable, signed
 from dpsr_apex.inspection.opening import OpenedRun, checkpoint_age, open_run
-from dpsr_apex.inspection.sheet import check_sheet_path, save_sheet
+from dpsr_apex.inspection.sheet import save_sheet
 from dpsr_apex.inspection.stored import (
     Group,
     StoredTransition,
@@ -41,7 +42,7 @@ COLUMNS = ("identity", "priority", "age", "action", "reward", "n", "terminal", "
 def inspect_run(path: Path, count: int, sheet: Path | None, checkpoint: Path | None) -> int:
     """Print notable transitions of a run's replay, and draw them to `sheet` (default: `replay.png` in the run)."""
     if sheet:
-        check_sheet_path(sheet)
+        ensure_usable(sheet, ".png")
     opened = open_run(path, checkpoint)
     picture = sheet or path / "replay.png"
     console = _console()

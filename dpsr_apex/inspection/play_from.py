@@ -19,13 +19,13 @@ from dpsr_apex.config import Config
 from dpsr_apex.config_files import load_config
 from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import StackedEnv
+from dpsr_apex.files import ensure_usable
 from dpsr_apex.formatting import number, pasteable, signed
 from dpsr_apex.inspection import InspectionError
 from dpsr_apex.inspection.opening import OpenedRun, open_run
 from dpsr_apex.inspection.play_video import PlayVideo, record_play
 from dpsr_apex.inspection.stored import StoredTransition, action_name, find_transition
 from dpsr_apex.inspection.verify import Verification, verify_transition
-from dpsr_apex.inspection.video import check_video_path
 from dpsr_apex.live.console import make_console
 from dpsr_apex.record.choice import read_checkpoint
 from dpsr_apex.record.run_directory import RunDirectory
@@ -56,7 +56,7 @@ def play_from_transition(
     Return the exit code: 1 if repeating the stored action does not reproduce the stored outcome.
     """
     if video:
-        check_video_path(video)
+        ensure_usable(video, ".mp4")
     opened = open_run(path, checkpoint)
     transition = find_restorable(opened, identity)
     env = build_env(opened.config, seed_of(opened.config, identity), training=False)

@@ -15,7 +15,6 @@ from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.files import atomic_path
 from dpsr_apex.formatting import number, signed
-from dpsr_apex.inspection import InspectionError
 from dpsr_apex.inspection.pictures import (
     CHANGED,
     EARLIER,
@@ -40,14 +39,6 @@ _GAP, _MARGIN = 14, 24
 _ACTION_HEIGHT, _NOTES_HEIGHT = 26, 66  # the line between the two pictures, and the notes below them
 _TITLE_HEIGHT, _HEADER_HEIGHT, _LEGEND_HEIGHT = 58, 64, 34
 _GAINED, _LOST = (22, 130, 72), (178, 60, 50)
-
-
-def check_sheet_path(path: Path) -> None:
-    """Raise InspectionError for a path that no sheet can be written to."""
-    if path.suffix != ".png":
-        raise InspectionError(f"{path}: the file name of a sheet must end in .png")
-    if not path.parent.is_dir():
-        raise InspectionError(f"{path}: the folder {path.parent} does not exist")
 
 
 def save_sheet(path: Path, title: str, groups: Sequence[Group], env: StackedEnv) -> None:

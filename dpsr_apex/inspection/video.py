@@ -13,21 +13,13 @@ from imageio_ffmpeg import get_ffmpeg_exe
 from numpy.typing import NDArray
 
 from dpsr_apex.errors import UserError
-from dpsr_apex.files import AtomicFile
+from dpsr_apex.files import AtomicFile, ensure_usable
 
 _MAX_ENLARGED_SIDE = 720  # pixels: small frames are enlarged by the largest integer factor within this limit
 
 
 class VideoError(UserError):
     """Raised when a video cannot be written."""
-
-
-def check_video_path(path: Path) -> None:
-    """Raise VideoError for a path that no video can be written to."""
-    if path.suffix != ".mp4":
-        raise VideoError(f"{path}: the file name of a video must end in .mp4")
-    if not path.parent.is_dir():
-        raise VideoError(f"{path}: the folder {path.parent} does not exist")
 
 
 class VideoWriter:
@@ -37,7 +29,7 @@ class VideoWriter:
     """
 
     def __init__(self, path: Path, fps: float, size: tuple[int, int]) -> None:
-        check_video_path(path)
+        ensure_usable(path, ".mp4")
         self._path = path
         self._fps = fps
         self._size = size

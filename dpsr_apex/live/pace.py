@@ -25,7 +25,7 @@ class Pace:
     def add(self, row: Mapping[str, Any]) -> None:
         """Add a row of metrics; rows of a run that has gone back to a checkpoint replace the later ones."""
         seconds = row.get("elapsed_seconds")
-        if seconds is None or is_warming_up(row):
+        if seconds is None or row.get("updates") == 0:
             return
         point = _Point(seconds, self._goal.done(row))
         while self._points and (self._points[-1].steps >= point.steps or self._points[-1].seconds >= seconds):
@@ -41,8 +41,3 @@ class Pace:
             return None
         first, last = self._points[0], self._points[-1]
         return (last.steps - first.steps) / (last.seconds - first.seconds)
-
-
-def is_warming_up(row: Mapping[str, Any]) -> bool:
-    """Whether a row was written before the first update."""
-    return row.get("updates") == 0

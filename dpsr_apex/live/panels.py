@@ -188,7 +188,7 @@ def _chains(row: Mapping[str, Any]) -> Text:
 
 
 def rate_limiter(known: Known) -> Section:
-    """Return the section on the rate limiter: transitions per update, and who waits for whom."""
+    """Return the section on the rate limiter: transitions per update, and which process waits for which."""
     stats = known.stats
     achieved = stats.rate.achieved if stats else known.row.get("steps_per_update")
     target = _target(stats.rate.steps_per_update) if stats else []
@@ -206,12 +206,12 @@ _STORED = ("age", "priority")
 
 
 def _waiting(stats: Stats | None, is_alone: bool) -> tuple[str, str]:
-    """Return who waits as text, and its style."""
+    """Return which process waits for which as text, and its style."""
     if stats is None and not is_alone:
         return "The processes are starting", QUIET
     if stats is None:
-        return "One process: nobody waits", QUIET
-    return (describe_waits(stats.waiting), "") if stats.waiting else ("Nobody waits", QUIET)
+        return "Single process: no waiting", QUIET
+    return (describe_waits(stats.waiting), "") if stats.waiting else ("No process is waiting", QUIET)
 
 
 def _actors_of(known: Known) -> list[ActorStats]:

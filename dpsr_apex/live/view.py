@@ -69,7 +69,7 @@ class LiveView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
-            if self._known.stats:  # the last ones are from before the end, when nobody waits any more
+            if self._known.stats:  # the last ones are from before the end, when no process waits any more
                 self._known.stats = self._known.stats._replace(waiting=[])
                 self._screen.renew()
             self._draw()

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from dpsr_apex.formatting import DASH, counted, duration, number, percent, whole
-from dpsr_apex.live.pace import is_warming_up
 from dpsr_apex.record.progress import Goal
 from dpsr_apex.wire.statistics import (
     ActorsMissing,
@@ -21,7 +20,7 @@ from dpsr_apex.wire.statistics import (
 
 
 def describe_waits(waits: Iterable[Wait]) -> str:
-    """Describe who waits for what; empty if nobody does."""
+    """Describe which process waits for what; empty if none does."""
     return ". ".join(map(_describe, waits))
 
 
@@ -45,23 +44,12 @@ def _describe(wait: Wait) -> str:
             assert_never(wait)
 
 
-def time_left(row: Mapping[str, Any], goal: Goal, pace: float | None = None) -> str:
-    """Return the time to the end of the run; a dash if that is unknown.
-
-    `pace` is the recent number of the goal's steps per second; None: the speed of the last interval. Before the first
-    update the time is unknown, because steps without updates are much faster.
-    """
-    done = goal.done(row)
-    if pace:
-        return duration(max(goal.steps - done, 0) / pace)
-    speed = row.get("steps_per_second")  # transitions: each is one or more of the goal's steps
-    if not speed or is_warming_up(row):
-        return DASH
-    steps_per_transition = done / row["t"] if row["t"] else 1.0
-    return duration(max(goal.steps - done, 0) / (speed * steps_per_transition))
+def time_left(row: Mapping[str, Any], goal: Goal, pace: float | None) -> str:
+    """Return the time to the end of the run at this number of the goal's steps per second; a dash for None."""
+    return duration(max(goal.steps - goal.done(row), 0) / pace) if pace else DASH
 
 
-def plain_line(row: Mapping[str, Any], goal: Goal, pace: float | None = None) -> str:
+def plain_line(row: Mapping[str, Any], goal: Goal, pace: float | None) -> str:
     """Return a row as one line of ASCII, for logs; missing and null values are shown as a dash."""
     rounds = ", ".join(f"{whole(row.get(f'rounds_{what}'))} {what}" for what in ("opened", "closed", "expired"))
     parts = [

@@ -1,4 +1,4 @@
-"""A survey of a replay: what is small about every stored transition, at one clock t, for maps and other overviews."""
+"""A survey of a replay at one clock t: all numbers of every stored transition, without its frames and its snapshot."""
 
 from __future__ import annotations
 
@@ -55,13 +55,15 @@ _SOURCES: Final = {
 }
 
 
-def survey_of(t: int, capacity: int, filled: Integers, columns: Mapping[str, NDArray[Any]], most: int) -> Survey:
+def survey_of(
+    t: int, capacity: int, filled: Integers, columns: Mapping[str, NDArray[Any]], most: int, rng: np.random.Generator
+) -> Survey:
     """Return the survey of a replay in which these slots are filled, given its columns by name, as copies.
 
-    More than `most` transitions are subsampled, evenly over the slots. A column that the replay of an earlier version
+    More than `most` transitions are subsampled, spread over the slots. A column that the replay of an earlier version
     lacks is 0.
     """
-    spread = filled[:: max(-(-filled.size // most), 1)]
+    spread = filled[spread_over(filled.size, most, rng)]
     surveyed = {}
     for name, (column, dtype) in _SOURCES.items():
         found = columns[column][spread] if column in columns else np.zeros(spread.size)
@@ -69,3 +71,16 @@ def survey_of(t: int, capacity: int, filled: Integers, columns: Mapping[str, NDA
             found = np.clip(found, LEAST_PRIORITY, GREATEST_PRIORITY)
         surveyed[name] = np.array(found, dtype)
     return Survey(t, capacity, filled.size, **surveyed)
+
+
+def spread_over(count: int, most: int, rng: np.random.Generator) -> Integers:
+    """Return at most `most` of the rows 0 to count - 1, in order: all, or one from each of `most` equal parts.
+
+    Its place in its part is random, so that rows which recur with a period, such as those of the environments that an
+    actor steps in turn, are chosen equally often.
+    """
+    if count <= most:
+        return np.arange(count)
+    edges = np.arange(most + 1) * count // most
+    places = rng.random(most)
+    return edges[:-1] + (places * np.diff(edges)).astype(np.int64)

@@ -190,5 +190,5 @@ def _print_summary(console: Console, page: Path, chapters: Sequence[Chapter], un
     if table.row_count:
         console.print(table, highlight=False)
     for path, reason in unreadable:
-        console.print(f"Left out {path}: {reason}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Skipped {path}: {reason}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)

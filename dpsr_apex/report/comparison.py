@@ -63,7 +63,10 @@ def compare_within(environment: Environment, rng: np.random.Generator) -> Compar
 
 
 def compare_across(environments: Sequence[Environment], rng: np.random.Generator) -> Comparison | None:
-    """Compare the groups that most environments have in common, by label; None without at least two environments."""
+    """Compare the groups that most environments have in common, by label.
+
+    None without at least two environments, or if there is one group and no common scale.
+    """
     labels = {environment.name: _finished_labels(environment) for environment in environments}
     ranked = Counter(filter(None, labels.values())).most_common(1)
     common = ranked[0][0] if ranked else frozenset()
@@ -79,6 +82,8 @@ def compare_across(environments: Sequence[Environment], rng: np.random.Generator
     scope, unit = f"{len(together)} environments together", "human-normalised" if means else ""
     counts = _counts(normalised or scores)
     improvements = _improvements(scores, rng)
+    if not means and not improvements:
+        return None
     return Comparison(scope, unit, means, counts, improvements, [*notes, *more_notes], is_common=True)
 
 

@@ -1,4 +1,4 @@
-"""What the agent thinks of a stored moment: values, their distribution, saliency, and the outcome of every action."""
+"""What the agent expects in a stored moment: values, their distribution, saliency, and the outcome of every action."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpsr_apex.inspection.verify import verify_transition
 _PICTURE_SIDE = 168  # pixels of an observation without a rendering
 
 
-class Thought(NamedTuple):
+class Expectation(NamedTuple):
     """What the agent expects in a state."""
 
     q_values: list[float]
@@ -36,18 +36,18 @@ class Outcome(NamedTuple):
     reward: float  # as in training
     score: float  # unclipped
     terminal: bool
-    td_error: float  # |delta| with the present networks
+    td_error: float  # |delta| with the agent's networks
     picture: Picture
     is_stored: bool  # whether it is the action that is stored
 
 
-def think(agent: Agent, frames: NDArray[Any]) -> Thought:
+def expectation_of(agent: Agent, frames: NDArray[Any]) -> Expectation:
     """Return what an agent expects in a state, given its observation."""
     q_values = agent.q_values(frames[np.newaxis])[0]
     greedy = int(q_values.argmax())
     quantiles = getattr(agent, "quantiles", None)
     spread = quantiles(frames[np.newaxis])[0].astype(float).tolist() if quantiles else None
-    return Thought(q_values.astype(float).tolist(), greedy, spread, saliency_of(agent, frames, greedy))
+    return Expectation(q_values.astype(float).tolist(), greedy, spread, saliency_of(agent, frames, greedy))
 
 
 def saliency_of(agent: Agent, frames: NDArray[Any], action: int) -> NDArray[np.float32] | None:
@@ -93,7 +93,7 @@ def try_every_action(env: StackedEnv, agent: Agent, stored: StoredTransition) ->
 
 
 def present_td_error(env: StackedEnv, agent: Agent, stored: StoredTransition) -> float:
-    """Return |delta| of a stored transition with the present networks."""
+    """Return |delta| of a stored transition with the agent's networks."""
     states = env.codec.decompress_stacks([stored.s_tm1, stored.s_t])
     experience = Experience(
         states[:1],
@@ -107,9 +107,9 @@ def present_td_error(env: StackedEnv, agent: Agent, stored: StoredTransition) ->
 
 
 def verified(env: StackedEnv, stored: StoredTransition, action: str) -> tuple[str, bool | None]:
-    """Return whether repeating the stored action leads to what is stored, in words and as a truth value.
+    """Return whether repeating the stored action reproduces the stored outcome, as text and as a boolean.
 
-    The truth value is None if nothing can be compared.
+    The boolean is None if nothing can be compared.
     """
     try:
         verification = verify_transition(env, stored)

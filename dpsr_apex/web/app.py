@@ -1,4 +1,4 @@
-"""The web application: its pages and files, and what is answered at each address."""
+"""The web application: routes, static files and error responses."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def build_app(runs: Runs, access: Access, most_emulators: int, *, is_warm: bool 
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        keeper = asyncio.create_task(_keep(state.pool))
+        ending = asyncio.create_task(_end_idle_processes(state.pool))
         if is_warm:
             state.pool.warm_up()
         try:
             yield
         finally:
-            keeper.cancel()
+            ending.cancel()
             await state.pool.close()
-            for desk in state.desks.values():
-                desk.close()
+            for opened in state.open_runs.values():
+                opened.close()
 
     app = Starlette(
         routes=[
@@ -60,7 +60,7 @@ def build_app(runs: Runs, access: Access, most_emulators: int, *, is_warm: bool 
     return app
 
 
-async def _keep(pool: Pool) -> None:
+async def _end_idle_processes(pool: Pool) -> None:
     while True:
         await asyncio.sleep(min(pool.idle, 10.0))
         await pool.end_idle()
@@ -91,9 +91,9 @@ async def _shell(_request: Request) -> Response:
 
 
 async def _missing(request: Request) -> Response:
-    """Send the application, which shows that there is no such page; nothing else has an address without a page."""
+    """Send the application, which reports an unknown page itself; refuse unknown addresses of data and files."""
     if request.url.path.startswith(("/api/", "/static/")):
-        raise Refusal(404, "There is nothing at this address.")
+        raise Refusal(404, "Not found.")
     return FileResponse(STATIC / "index.html", 404, headers={"cache-control": "no-cache"})
 
 
@@ -101,7 +101,7 @@ async def _static(request: Request) -> Response:
     name = request.path_params["file"]
     path = STATIC / name
     if name not in {file.name for file in STATIC.iterdir()}:
-        raise Refusal(404, "There is no such file.")
+        raise Refusal(404, "No such file.")
     return FileResponse(path, headers={"cache-control": "no-cache"})
 
 

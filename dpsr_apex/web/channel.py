@@ -1,24 +1,27 @@
 """Messages between the server, its emulator processes and the browser: a JSON object and some bytes.
 
 One message is the length of the JSON text (four bytes, little-endian), the text, and the concatenated parts, whose
-sizes are in the text. On a pipe, the length of the whole message precedes it; a WebSocket keeps messages apart itself,
-so that the server passes on what an emulator has written as it is.
+sizes are in the text. On a pipe, the length of the whole message precedes it; a WebSocket delimits messages itself, so
+the server forwards the messages of an emulator unchanged.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 from asyncio import IncompleteReadError, StreamReader
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dpsr_apex.inspection.stored import StoredTransition
+
 MOST_BYTES = 64 * 2**20  # of one message; videos are the longest
 _LENGTH = 4
 
 
-class Parcel(NamedTuple):
+class Message(NamedTuple):
     """One message."""
 
     head: dict[str, Any]
@@ -26,7 +29,7 @@ class Parcel(NamedTuple):
 
 
 class BrokenChannel(Exception):
-    """Raised when the other end of a pipe is gone, or does not speak this protocol."""
+    """Raised when the other end of a pipe is closed, or sends something else than messages."""
 
 
 def pack(head: dict[str, Any], parts: Sequence[bytes] = ()) -> bytes:
@@ -35,7 +38,7 @@ def pack(head: dict[str, Any], parts: Sequence[bytes] = ()) -> bytes:
     return b"".join((len(text).to_bytes(_LENGTH, "little"), text, *parts))
 
 
-def unpack(content: bytes) -> Parcel:
+def unpack(content: bytes) -> Message:
     """Return the message in these bytes; raise BrokenChannel if there is none."""
     try:
         end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
@@ -48,7 +51,7 @@ def unpack(content: bytes) -> Parcel:
         raise BrokenChannel(f"not a message: {error}") from error
     if end != len(content):
         raise BrokenChannel(f"a message of {len(content)} bytes should have {end}")
-    return Parcel(head, parts)
+    return Message(head, parts)
 
 
 class Pipe:
@@ -60,7 +63,7 @@ class Pipe:
         self._buffer = bytearray()
 
     def send(self, head: dict[str, Any], parts: Sequence[bytes] = ()) -> None:
-        """Send a message; waits while the other end does not read."""
+        """Send a message; block until it is written."""
         content = framed(pack(head, parts))
         try:
             while content:
@@ -68,7 +71,7 @@ class Pipe:
         except OSError as error:
             raise BrokenChannel("the server is gone") from error
 
-    def receive(self, seconds: float | None) -> Parcel | None:
+    def receive(self, seconds: float | None) -> Message | None:
         """Return the next message; None if there is none within `seconds` (None: wait for it)."""
         while (content := self._next()) is None:
             if not select.select([self._reads], [], [], seconds)[0]:
@@ -104,3 +107,24 @@ async def read_message(reader: StreamReader) -> bytes:
         return await reader.readexactly(size)
     except (IncompleteReadError, ConnectionError) as error:
         raise BrokenChannel("the process has ended") from error
+
+
+# Stored transitions in messages.
+
+_BYTES = ("s_tm1", "s_t", "snapshot")
+
+
+def encode_transition(stored: StoredTransition) -> tuple[dict[str, Any], list[bytes]]:
+    """Return a transition as facts for JSON, and its frames and snapshot."""
+    facts = {name: value for name, value in stored._asdict().items() if name not in _BYTES}
+    facts["gain"] = None if math.isnan(stored.gain) else stored.gain
+    return facts | {"depth_of_stack": len(stored.s_tm1)}, [*stored.s_tm1, *stored.s_t, stored.snapshot]
+
+
+def decode_transition(facts: dict[str, Any], parts: list[bytes]) -> StoredTransition:
+    """Return the transition that `encode_transition` has encoded."""
+    depth = facts["depth_of_stack"]
+    known = {name: value for name, value in facts.items() if name != "depth_of_stack"}
+    known["gain"] = math.nan if known["gain"] is None else known["gain"]
+    s_tm1, s_t = tuple(parts[:depth]), tuple(parts[depth:-1])
+    return StoredTransition(**known, s_tm1=s_tm1, s_t=s_t, snapshot=parts[-1])

@@ -1,4 +1,4 @@
-"""Curves of several runs over each other: grouped, with an interval over the seeds of a group, as in a report."""
+"""Overlaid curves of several runs: grouped, with an interval over the seeds of each group, as in a report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An emulator process: the environment and the agents of one viewer. Started by the server; talks over its standard
-streams, and ends when they are closed.
+"""An emulator process: the environment and the agents of one viewer. It is started by the server,
+communicates over its standard streams, and ends when they are closed.
 
-It may crash: a snapshot that kills an emulator kills only this process.
+A snapshot that crashes an emulator crashes only this process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,16 @@ from dpsr_apex.inspection.rendering import frames_per_second, render_rgb
 from dpsr_apex.inspection.stored import StoredTransition, action_name
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.roles.build import build_env
-from dpsr_apex.web.analysis import Outcome, png, present_td_error, saliency_of, think, try_every_action, verified
-from dpsr_apex.web.channel import BrokenChannel, Parcel, Pipe
-from dpsr_apex.web.pieces import decode_transition
+from dpsr_apex.web.analysis import (
+    Outcome,
+    expectation_of,
+    png,
+    present_td_error,
+    saliency_of,
+    try_every_action,
+    verified,
+)
+from dpsr_apex.web.channel import BrokenChannel, Message, Pipe, decode_transition
 from dpsr_apex.web.player import Frame, GameOver, Play, Player
 from dpsr_apex.web.recording import record
 from dpsr_apex.web.weights import WeightsGone, load_weights
@@ -41,7 +48,7 @@ NOOPS: Final = ("NOOP", "none")  # names of the action that does nothing
 
 
 class Emulator:
-    """Executes the commands of one viewer, one after the other; frames are sent while it plays."""
+    """Executes the commands of one viewer in order; sends frames while it plays."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -93,7 +100,7 @@ class Emulator:
 
     @property
     def _is_stepping(self) -> bool:
-        """Whether steps follow by themselves: by hand only while keys are pressed, unless an action does nothing."""
+        """Whether to take steps without commands: by hand only while a key is held, or if there is a no-op."""
         return self._is_playing and not (self._by_hand and self._action_by_hand is None)
 
     @property
@@ -107,10 +114,17 @@ class Emulator:
 
     @property
     def _names(self) -> list[str]:
-        assert self._training is not None, "no run is open"
-        return [action_name(self._training, action) for action in range(self._training.actions)]
+        env = self._training_env
+        return [action_name(env, action) for action in range(env.actions)]
 
-    def _execute(self, command: Parcel) -> None:
+    @property
+    def _training_env(self) -> StackedEnv:
+        """The environment with the rules of training, in which stored transitions are repeated."""
+        if self._training is None:
+            raise ValueError("No run is open.")
+        return self._training
+
+    def _execute(self, command: Message) -> None:
         given = {name: value for name, value in command.head.items() if name not in ("do", "sizes")}
         parts = {"parts": command.parts} if command.parts else {}
         self._commands[command.head["do"]](**given, **parts)
@@ -152,52 +166,52 @@ class Emulator:
         self._held = None
 
     def _enter(self, facts: dict[str, Any], weights: str | None, parts: list[bytes]) -> None:
-        """Restore a stored transition's state, and send what the agent thinks; without weights, it is untrained."""
-        assert self._training is not None, "no run is open"
+        """Restore a stored transition's state, and send what the agent expects; without weights, it is untrained."""
+        training = self._training_env
         self._close_play()
         self._stored = stored = decode_transition(facts, parts)
         if not stored.snapshot:
             raise ValueError("it was stored without a snapshot: the environment has no snapshot() and restore()")
-        text, is_exact = verified(self._training, stored, action_name(self._training, stored.action))
+        text, is_exact = verified(training, stored, action_name(training, stored.action))
         self._send("verified", text=text, is_exact=is_exact, identity=str(stored.identity))
         player = self._new_player(self._config, weights)
         self._play = Play([player], stored.snapshot, stored.s_tm1)
-        self._send_thought(player, stored)
+        self._send_expectation(player, stored)
         self._show(self._play.current)
 
     def _new_player(self, config: Config, weights: str | None) -> Player:
         """Return a player with these weights; raise ValueError if its environment is another one."""
         assert self._stored is not None
-        assert self._training is not None
+        training = self._training_env
         env = build_env(config, seed_of(config, self._stored.identity), training=False)
         try:
-            if env.description != self._training.description:
-                raise ValueError(f"it was trained on {env.description}, this run on {self._training.description}")
+            if env.description != training.description:
+                raise ValueError(f"it was trained on {env.description}, this run on {training.description}")
             agent = load_weights(config, env, Path(weights) if weights else None)
         except BaseException:
             env.close()
             raise
         return Player(env, agent, config.evaluation.epsilon, seed_of(config, self._stored.identity, 1))
 
-    def _send_thought(self, player: Player, stored: StoredTransition) -> None:
-        thought = think(player.agent, player.env.frames)
-        saliency = thought.saliency
+    def _send_expectation(self, player: Player, stored: StoredTransition) -> None:
+        expected = expectation_of(player.agent, player.env.frames)
+        saliency = expected.saliency
         is_picture = saliency is not None and saliency.ndim == 2
         parts = [png(_heat(saliency))] if saliency is not None and is_picture else []
         self._send(
-            "thought",
+            "expectation",
             parts,
-            q=thought.q_values,
-            greedy=thought.greedy,
-            quantiles=thought.quantiles,
+            q=expected.q_values,
+            greedy=expected.greedy,
+            quantiles=expected.quantiles,
             saliency=None if saliency is None or is_picture else saliency.astype(float).tolist(),
             td_error=present_td_error(player.env, player.agent, stored),
         )
 
     def _compare(self, run: str, weights: str) -> None:
-        """Let a second agent play beside the first one, from the same moment and in step with it."""
-        assert self._stored is not None
+        """Add a second agent, which plays from the same moment in step with the first."""
         play = self._the_play
+        assert self._stored is not None
         self._is_playing = False
         other = self._new_player(load_config(RunDirectory(Path(run)).config), weights)
         for player in play.players[1:]:
@@ -207,9 +221,9 @@ class Emulator:
 
     def _try(self) -> None:
         """Take every action once, and send the outcomes."""
-        assert self._training is not None, "no run is open"
+        agent = self._the_play.players[0].agent
         assert self._stored is not None
-        outcomes = try_every_action(self._training, self._the_play.players[0].agent, self._stored)
+        outcomes = try_every_action(self._training_env, agent, self._stored)
         parts = [png(outcome.picture) for outcome in outcomes]
         self._send("tried", parts, outcomes=[_plain(outcome) for outcome in outcomes])
 
@@ -268,7 +282,7 @@ class Emulator:
         self._due = max(self._due, began - pause) + pause  # without a burst after a slow step
 
     def _branch(self, frame: int) -> None:
-        """Return to an earlier frame, to continue from there in another way."""
+        """Return to an earlier frame, to continue from there in a new branch."""
         self._is_playing = False
         self._show(self._the_play.go_to(frame))
 
@@ -313,7 +327,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve the process that has started this one."""
+    """Serve the process that started this one."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     reads, writes = os.dup(0), os.dup(1)
     os.dup2(2, 1)  # what an environment prints must not get into the channel

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
+import sys
 from base64 import b64encode
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dpsr_apex import __version__
+from dpsr_apex.files import ensure_usable, write_atomically
 from dpsr_apex.replay.survey import Survey
+from dpsr_apex.web import Refusal, WebError
 from dpsr_apex.web.analysis import png
-from dpsr_apex.web.desk import STARRED, Described, Desk
+from dpsr_apex.web.map_bytes import pack_survey
+from dpsr_apex.web.open_run import STARRED, Described, OpenRun
 from dpsr_apex.web.pictures import strip
-from dpsr_apex.web.sources import pack_survey
+from dpsr_apex.web.pool import Pool
+from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.stars import list_stars
+from dpsr_apex.web.state import State
 
-MOST_POINTS = 200_000  # of the map; a larger replay is thinned evenly, and the page reports it
+MOST_POINTS = 200_000  # of the map; a larger replay is subsampled, and the page reports it
+
+# Modules of the page, each after those that it imports.
+_MODULES = (
+    *("axes.js", "dom.js", "grid.js", "points.js", "survey.js", "gestures.js", "scatter.js", "filters.js", "tip.js"),
+)
 
 # The page may load nothing at all. Its modules import one another as data.
 _POLICY = (
@@ -27,49 +38,43 @@ _POLICY = (
 )
 
 
-def export_page(desk: Desk, described: Described, at: str) -> str:
+def export_page(opened: OpenRun, described: Described, at: str) -> str:
     """Return the page as HTML."""
-    label, survey = desk.survey(at)
-    return render(desk, described, label, survey)
+    label, survey = opened.survey(at)
+    return render(opened, described, label, survey)
 
 
-def render(desk: Desk, described: Described, label: str, survey: Survey) -> str:
+def render(opened: OpenRun, described: Described, label: str, survey: Survey) -> str:
     """Return the page of a survey from this source."""
-    thinned = _thinned(survey)
     facts = {
-        "run": desk.name,
-        "environment": desk.config.env.name,
-        "method": desk.config.replay.method,
-        "seed": desk.config.run.seed,
+        "run": opened.name,
+        "environment": opened.config.env.name,
+        "method": opened.config.replay.method,
+        "seed": opened.config.run.seed,
         "source": label,
         "actions": described.facts["actions"],
-        "floor": desk.config.replay.priority_floor,
+        "floor": opened.config.replay.priority_floor,
         "version": __version__,
-        "stars": [star | {"strip": _strip(desk, described, int(star["identity"]))} for star in list_stars(desk.run)],
-        "survey": b64encode(pack_survey(thinned)).decode(),
+        "stars": [
+            star | {"strip": _strip(opened, described, int(star["identity"]))} for star in list_stars(opened.run)
+        ],
+        "survey": b64encode(pack_survey(survey, MOST_POINTS)).decode(),
     }
-    first = {f"./{name}": _as_data(_text(name)) for name in ("axes.js", "points.js", "dom.js")}
-    others = {f"./{name}": _as_data(_with_imports(_text(name), first)) for name in ("scatter.js", "survey.js")}
-    page = _with_imports(_text("exported.js"), first | others)
+    modules: dict[str, str] = {}
+    for name in _MODULES:
+        modules[f"./{name}"] = _as_data(_with_imports(_text(name), modules))
+    page = _with_imports(_text("exported.js"), modules)
     return _PAGE.format(
         policy=_POLICY,
-        title=html.escape(f"{desk.config.env.name} · {desk.config.replay.method} · {desk.name}"),
+        title=html.escape(f"{opened.config.env.name} · {opened.config.replay.method} · {opened.name}"),
         style=_text("style.css"),
         facts=_json_in_html(facts),
         script=page.replace("</script", "<\\/script"),
     )
 
 
-def _thinned(survey: Survey) -> Survey:
-    every = max(-(-survey.rows // MOST_POINTS), 1)
-    columns: dict[str, Any] = {
-        name: column[::every] for name, column in survey._asdict().items() if isinstance(column, np.ndarray)
-    }
-    return survey._replace(**columns)
-
-
-def _strip(desk: Desk, described: Described, identity: int) -> str:
-    found = desk.find(STARRED, [identity])[identity]
+def _strip(opened: OpenRun, described: Described, identity: int) -> str:
+    found = opened.find(STARRED, [identity])[identity]
     return b64encode(png(strip(found.plain, described.codec))).decode()
 
 
@@ -90,6 +95,35 @@ def _with_imports(script: str, modules: dict[str, str]) -> str:
 def _json_in_html(facts: dict[str, Any]) -> str:
     """Return JSON that cannot end the element which contains it."""
     return json.dumps(facts, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+# `dpsr-apex ui --export`.
+
+
+def export_run(folder: Path, file: Path) -> int:
+    """Write the page of the run in `folder`; return the exit code."""
+    ensure_usable(file, ".html")
+    runs = Runs(folder)
+    if not runs.is_single:
+        raise WebError(f"{folder} is not a run directory: --export needs one run")
+    try:
+        page = asyncio.run(_page(runs))
+    except Refusal as refusal:
+        raise WebError(refusal.reason) from refusal
+    write_atomically(file, page)
+    sys.stdout.write(f"{file}: {len(page):,} bytes\n")
+    return 0
+
+
+async def _page(runs: Runs) -> str:
+    state = State(runs, Pool(1))
+    opened = await state.open_run(runs.root.name)
+    try:
+        described = await state.described(opened)
+        return await opened.do(export_page, opened, described, "")
+    finally:
+        await state.pool.close()
+        opened.close()
 
 
 _PAGE = """<!doctype html>

@@ -55,8 +55,8 @@ class Feed:
         self._noted: list[str] = []
         self._speeds = Speeds()
 
-    def look(self) -> News:
-        """Return what is known now."""
+    def read(self) -> News:
+        """Read what was added, and return the present state."""
         rows, evaluations = self._new_rows.read(), self._new_evaluations.read()
         if self._new_rows.was_replaced or self._new_evaluations.was_replaced:
             self._generation += 1

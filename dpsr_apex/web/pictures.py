@@ -46,9 +46,9 @@ def thumb(stored: StoredTransition, codec: FrameCodec) -> Picture:
 
 
 def replaced() -> Picture:
-    """Draw what is shown in place of a transition that the running replay does not store any more."""
+    """Draw the placeholder for a transition that the running replay has replaced."""
     canvas = Image.new("RGB", (THUMB, THUMB), BACKGROUND)
-    for place, text in enumerate(("not stored", "any more")):
+    for place, text in enumerate(("no longer", "stored")):
         draw_text(ImageDraw.Draw(canvas), (THUMB / 2, THUMB / 2 + 16 * place - 8), text, 11, MUTED, anchor="mm")
     return np.asarray(canvas)
 

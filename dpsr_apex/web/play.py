@@ -1,7 +1,7 @@
-"""The WebSocket of one viewer: commands of the browser to an emulator process, and its frames back.
+"""The WebSocket of one viewer: commands from the browser to an emulator process, and frames back.
 
-One connection has one process. What a viewer sends is checked here; runs and weights are looked up by name, so that a
-path never comes from outside.
+Each connection has its own process. What a viewer sends is checked here; runs and weights are looked up by name, so no
+path ever comes from outside.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Any, Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from dpsr_apex.web import Refusal
-from dpsr_apex.web.channel import BrokenChannel, pack
-from dpsr_apex.web.desk import Desk
-from dpsr_apex.web.pieces import encode_transition
+from dpsr_apex.web.channel import BrokenChannel, encode_transition, pack
+from dpsr_apex.web.open_run import OpenRun
 from dpsr_apex.web.pool import Emulator
 from dpsr_apex.web.state import State
 from dpsr_apex.web.weights import Weights, weights_of
 
-CHECK_EVERY = 5.0  # seconds between two looks whether a viewer is idle
+CHECK_EVERY = 5.0  # seconds between two checks for an idle viewer
 
-PLAIN: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {  # commands that are passed on, and their arguments
+PLAIN: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {  # commands that are forwarded, and their arguments
     "try": {},
     "play": {"speed": str},
     "pause": {},
@@ -40,11 +39,11 @@ WORDS: Final = {"speed": ("slow", "real", "fast", "most"), "who": ("agent", "you
 class Viewer:
     """One connection."""
 
-    def __init__(self, websocket: WebSocket, desk: Desk, state: State) -> None:
+    def __init__(self, websocket: WebSocket, opened: OpenRun, state: State) -> None:
         self._websocket = websocket
-        self._desk = desk
+        self._opened = opened
         self._pool = state.pool
-        self._open_desk = state.desk
+        self._open_run = state.open_run
         self._ending = state.ending
         self._unless_ending = state.unless_ending
 
@@ -54,7 +53,7 @@ class Viewer:
         try:
             emulator = await self._unless_ending(self._pool.acquire())
         except Refusal as refusal:
-            await self._tell("refused", reason=refusal.reason)
+            await self._notify("refused", reason=refusal.reason)
             await self._websocket.close(1013)
             return
         tasks = [
@@ -74,25 +73,25 @@ class Viewer:
             await self._websocket.close(1001)
 
     async def _to_emulator(self, emulator: Emulator) -> None:
-        """Pass on commands until the viewer leaves."""
+        """Forward commands until the viewer leaves."""
         try:
-            await emulator.send("open", run=str(self._desk.run.path))
+            await emulator.send("open", run=str(self._opened.run.path))
             while True:
                 text = await self._websocket.receive_text()
                 try:
-                    await self._pass_on(emulator, _command(text))
+                    await self._forward(emulator, _command(text))
                 except Refusal as refusal:
-                    await self._tell("problem", reason=refusal.reason)
+                    await self._notify("problem", reason=refusal.reason)
         except (WebSocketDisconnect, KeyError):  # KeyError: bytes instead of text
             return
 
     async def _to_browser(self, emulator: Emulator) -> None:
-        """Pass on events until the emulator ends."""
+        """Forward events until the emulator ends."""
         try:
             while True:
                 await self._websocket.send_bytes(await emulator.receive())
         except BrokenChannel as error:
-            await self._tell("crashed", reason=str(error))
+            await self._notify("crashed", reason=str(error))
             await self._websocket.close(1011)
         except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it was closed meanwhile
             return
@@ -101,12 +100,12 @@ class Viewer:
         while time.monotonic() - emulator.used_at < self._pool.idle:
             await asyncio.sleep(min(CHECK_EVERY, self._pool.idle))
         minutes = self._pool.idle / 60
-        await self._tell(
-            "crashed", reason=f"The emulator was ended, because it was not used for {minutes:.0f} minutes."
+        await self._notify(
+            "crashed", reason=f"The emulator was ended because it was not used for {minutes:.0f} minutes."
         )
         await self._websocket.close(1001)
 
-    async def _pass_on(self, emulator: Emulator, command: dict[str, Any]) -> None:
+    async def _forward(self, emulator: Emulator, command: dict[str, Any]) -> None:
         name = command.pop("do", None)
         if name == "enter":
             await self._enter(emulator, command)
@@ -119,31 +118,31 @@ class Viewer:
 
     async def _enter(self, emulator: Emulator, command: dict[str, Any]) -> None:
         given = _checked(command, {"id": str, "at": str, "weights": str})
-        _, found = await self._desk.do(self._desk.find_one, given["at"], identity_of(given["id"]))
+        _, found = await self._opened.do(self._opened.find_one, given["at"], identity_of(given["id"]))
         facts, parts = encode_transition(found.plain)
-        chosen = await self._weights(self._desk, given["weights"])
+        chosen = await self._weights(self._opened, given["weights"])
         await emulator.send("enter", parts, facts=facts, weights=str(chosen.path) if chosen else None)
-        await self._tell("weights", label=chosen.label if chosen else None, key=chosen.key if chosen else None)
+        await self._notify("weights", label=chosen.label if chosen else None, key=chosen.key if chosen else None)
 
     async def _compare(self, emulator: Emulator, command: dict[str, Any]) -> None:
         given = _checked(command, {"run": str, "weights": str})
-        desk = await self._open_desk(given["run"])
-        chosen = await self._weights(desk, given["weights"])
+        opened = await self._open_run(given["run"])
+        chosen = await self._weights(opened, given["weights"])
         if chosen is None:
-            raise Refusal(404, f"The run {desk.name} has no weights yet.")
-        await emulator.send("compare", run=str(desk.run.path), weights=str(chosen.path))
+            raise Refusal(404, f"The run {opened.name} has no weights yet.")
+        await emulator.send("compare", run=str(opened.run.path), weights=str(chosen.path))
 
-    async def _weights(self, desk: Desk, key: str) -> Weights | None:
+    async def _weights(self, opened: OpenRun, key: str) -> Weights | None:
         """Return the weights with this key, the newest for an empty one; None if the run has none yet."""
-        known = await desk.do(weights_of, desk.run)
+        known = await opened.do(weights_of, opened.run)
         if not key:
             return known[0] if known else None
         for weights in known:
             if weights.key == key:
                 return weights
-        raise Refusal(404, f"The run {desk.name} has no weights {key!r:.40} any more.")
+        raise Refusal(404, f"The run {opened.name} does not have weights {key!r:.40}.")
 
-    async def _tell(self, event: str, **facts: Any) -> None:
+    async def _notify(self, event: str, **facts: Any) -> None:
         try:
             await self._websocket.send_bytes(pack({"event": event} | facts))
         except (WebSocketDisconnect, RuntimeError):

@@ -1,7 +1,7 @@
-"""Playing from a stored moment, step by step, with a trained agent or by hand; any earlier frame can be continued.
+"""Play from a stored moment, step by step, with a trained agent or by hand; any earlier frame can be continued.
 
-Rules are those of an evaluation: unclipped rewards, `evaluation.epsilon`, and a lost life does not end the game. The
-agent alone continues a moment exactly as in `dpsr-apex inspect --enter`.
+The rules are those of an evaluation: unclipped rewards, `evaluation.epsilon`, and a lost life does not end the game.
+The agent alone continues a moment exactly as `dpsr-apex inspect --enter` does.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Player:
 
 
 class Play:
-    """A tree of frames from one moment on: any of them can be continued in another way, by all players in step."""
+    """A tree of frames from one moment on: all players can continue from any of them, in step."""
 
     def __init__(self, players: list[Player], snapshot: bytes, stack: Stack) -> None:
         self.players = players
@@ -124,7 +124,7 @@ class Play:
     def step(self, action: int | None) -> Frame:
         """Let all players take an action, or each its agent's for None; raise GameOver after the end."""
         if self.current.is_over:
-            raise GameOver("The game is over. Return to an earlier frame to continue in another way.")
+            raise GameOver("The game is over. Return to an earlier frame to continue from there.")
         if len(self.frames) >= MOST_FRAMES:
             raise GameOver(f"{MOST_FRAMES:,} frames are the limit. Open the moment again to continue.")
         last = self.current

@@ -1,6 +1,6 @@
-"""The emulator processes: one per viewer, limited in number, and ended when they are not needed any more.
+"""The emulator processes: one per viewer, limited in number, and ended when they are no longer needed.
 
-One of them is kept ready, because starting one takes seconds. A process that has served a viewer serves no other one.
+One is kept ready, because starting one takes seconds. A process that has served a viewer serves no other viewer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from dpsr_apex.web import Refusal
-from dpsr_apex.web.channel import BrokenChannel, Parcel, framed, pack, read_message, unpack
+from dpsr_apex.web.channel import BrokenChannel, Message, framed, pack, read_message, unpack
 
 IDLE = 600.0  # seconds without a command, after which an emulator ends
 READY = 120.0  # seconds for a new process to be ready; a busy machine takes long
@@ -29,8 +29,8 @@ class Emulator:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._said = b""
-        self._listener = asyncio.create_task(self._listen())
+        self._errors = b""
+        self._reader = asyncio.create_task(self._read_errors())
         self.used_at = time.monotonic()
 
     @classmethod
@@ -71,18 +71,18 @@ class Emulator:
         except BrokenChannel as error:
             raise BrokenChannel(await self._cause()) from error
 
-    async def ask(self, command: str, answer: str, parts: Sequence[bytes] = (), **arguments: Any) -> Parcel:
+    async def ask(self, command: str, answer: str, parts: Sequence[bytes] = (), **arguments: Any) -> Message:
         """Send a command, and return the event `answer`; raise Refusal for a problem, or if it ends."""
         await self.send(command, parts, **arguments)
         while True:
             try:
-                parcel = unpack(await self.receive())
+                message = unpack(await self.receive())
             except BrokenChannel as error:
                 raise Refusal(502, str(error)) from error
-            if parcel.head["event"] == answer:
-                return parcel
-            if parcel.head["event"] in ("problem", "crashed"):
-                raise Refusal(409, parcel.head["reason"])
+            if message.head["event"] == answer:
+                return message
+            if message.head["event"] in ("problem", "crashed"):
+                raise Refusal(409, message.head["reason"])
 
     async def end(self) -> None:
         """End the process: at once if it does not notice that its channel is closed."""
@@ -102,17 +102,18 @@ class Emulator:
         assert self._process.stdout is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE):
-                await asyncio.gather(self._process.stdout.read(), self._listener)
+                await asyncio.gather(self._process.stdout.read(), self._reader)
 
-    async def _listen(self) -> None:
+    async def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        while said := await self._process.stderr.read(4096):
-            self._said = (self._said + said)[-_KEPT:]
+        while read := await self._process.stderr.read(4096):
+            self._errors = (self._errors + read)[-_KEPT:]
 
     async def _cause(self) -> str:
         """Return why the process has ended, in one line."""
         code = await self._process.wait()
-        lines = self._said.decode(errors="replace").strip().splitlines()
+        await asyncio.wait([self._reader], timeout=LEAVE)  # what it wrote last may arrive after its end
+        lines = self._errors.decode(errors="replace").strip().splitlines()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"The emulator has ended ({how}){f': {lines[-1]}' if lines and code > 0 else ''}."
 

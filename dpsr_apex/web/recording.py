@@ -1,4 +1,4 @@
-"""A play as a video: the screens of one or two players side by side, each with its values and a caption."""
+"""Record a play as a video: the screens of one or two players side by side, each with its values and a caption."""
 
 from __future__ import annotations
 

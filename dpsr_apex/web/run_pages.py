@@ -1,4 +1,4 @@
-"""What is answered about runs: the table, curves, facts, news, logs, and changes of a running run."""
+"""Handlers for runs: the table, curves, facts, news, logs, and changes of a running run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dpsr_apex.record.run_directory import title_of
 from dpsr_apex.web import Refusal
 from dpsr_apex.web.curves import KINDS, MOST_RUNS, overlaid
 from dpsr_apex.web.feed import Reader
-from dpsr_apex.web.state import body_of, desk_of, state_of
+from dpsr_apex.web.state import body_of, open_run_of, state_of
 from dpsr_apex.web.weights import weights_of
 from dpsr_apex.wire.messages import SetActors, SetRate
 
-TABLE_EVERY = 2.0  # seconds between two looks at all runs
+TABLE_EVERY = 2.0  # seconds between two reads of all runs
 BATCH = 25  # lines of the table that are sent together
 LOG_BYTES = 64 * 1024  # of the end of a log
 STREAMS = 64  # viewers of tables and runs at the same time
@@ -33,7 +33,7 @@ RUN = "/api/run/{run:path}"
 
 
 def routes() -> list[Route]:
-    """Return the addresses of this module."""
+    """Return the routes of this module."""
     return [
         Route("/api/runs", _table),
         Route("/api/curves", _curves),
@@ -93,20 +93,20 @@ def _take(lines: Any, count: int) -> list[dict[str, Any]]:
 async def _curves(request: Request) -> Response:
     names, kind = request.query_params.getlist("run"), request.query_params.get("kind", "evaluation")
     if kind not in KINDS or not 0 < len(names) <= MOST_RUNS:
-        raise Refusal(400, f"Choose up to {MOST_RUNS} runs, and a kind of {' or '.join(KINDS)}.")
+        raise Refusal(400, f"Select 1 to {MOST_RUNS} runs, and {' or '.join(KINDS)} as the kind.")
     runs = state_of(request).runs
     paths = [(await asyncio.to_thread(runs.open, name)).path for name in dict.fromkeys(names)]
     return JSONResponse(await asyncio.to_thread(overlaid, paths, kind))
 
 
 async def _facts(request: Request) -> Response:
-    desk = await desk_of(request)
+    opened = await open_run_of(request)
 
     def facts() -> dict[str, Any]:
-        config = desk.config
+        config = opened.config
         return {
-            "run": desk.name,
-            "title": title_of(config, Path(desk.name)),
+            "run": opened.name,
+            "title": title_of(config, Path(opened.name)),
             "environment": config.env.name,
             "method": config.replay.method,
             "agent": config.learner.agent,
@@ -117,29 +117,29 @@ async def _facts(request: Request) -> Response:
             "n_steps": config.actor.n_steps,
             "steps_per_update": config.learner.steps_per_update,
             "has_head": config.system.actors != 0,
-            "config": desk.run.config.read_text(encoding="utf-8"),
-            "provenance": provenance_lines(desk.run),
-            "logs": sorted(path.name for path in desk.run.logs.glob("*.log*")) if desk.run.logs.is_dir() else [],
-            "sources": desk.sources(),
-            "weights": [weights._asdict() | {"path": None} for weights in weights_of(desk.run)],
+            "config": opened.run.config.read_text(encoding="utf-8"),
+            "provenance": provenance_lines(opened.run),
+            "logs": sorted(path.name for path in opened.run.logs.glob("*.log*")) if opened.run.logs.is_dir() else [],
+            "sources": opened.sources(),
+            "weights": [weights._asdict() | {"path": None} for weights in weights_of(opened.run)],
         }
 
-    return JSONResponse(await desk.do(facts))
+    return JSONResponse(await opened.do(facts))
 
 
 async def _environment(request: Request) -> Response:
-    desk = await desk_of(request)
-    return JSONResponse((await state_of(request).described(desk)).facts)
+    opened = await open_run_of(request)
+    return JSONResponse((await state_of(request).described(opened)).facts)
 
 
 async def _live(request: Request) -> Response:
     """Stream what is new in one run."""
-    state, desk = state_of(request), await desk_of(request)
+    state, opened = state_of(request), await open_run_of(request)
 
     async def events() -> AsyncIterator[dict[str, Any]]:
         reader, last = Reader(), None
         while not state.ending.is_set():
-            news = await desk.news()
+            news = await opened.news()
             if news is not last:
                 last = news
                 yield reader.take(news)
@@ -150,16 +150,16 @@ async def _live(request: Request) -> Response:
 
 async def _log(request: Request) -> Response:
     """Send the end of a log file."""
-    desk = await desk_of(request)
+    opened = await open_run_of(request)
     name = request.path_params["file"]
-    path = await asyncio.to_thread(state_of(request).runs.inside, desk.run, desk.run.logs.name, name)
+    path = await asyncio.to_thread(state_of(request).runs.inside, opened.run, opened.run.logs.name, name)
 
     def tail() -> bytes:
         with path.open("rb") as file:
             file.seek(max(path.stat().st_size - LOG_BYTES, 0))
             return file.read(LOG_BYTES)
 
-    return PlainTextResponse((await desk.do(tail)).decode(errors="replace"))
+    return PlainTextResponse((await opened.do(tail)).decode(errors="replace"))
 
 
 async def _number_in(request: Request, name: str, least: int) -> int:
@@ -181,7 +181,7 @@ async def _set_actors(request: Request) -> Response:
 
 async def _change(request: Request, change: SetRate | SetActors) -> Response:
     """Change a running run."""
-    desk = await desk_of(request)
-    stats = await asyncio.to_thread(lambda: ask_stats(address_of(desk.run), change, timeouts.CONTROL_ANSWER))
+    opened = await open_run_of(request)
+    stats = await asyncio.to_thread(lambda: ask_stats(address_of(opened.run), change, timeouts.CONTROL_ANSWER))
     planned, steps = stats.planned_actors, stats.rate.steps_per_update
     return JSONResponse({"t": stats.t, "planned_actors": planned, "steps_per_update": steps})

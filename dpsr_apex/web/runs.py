@@ -1,6 +1,6 @@
-"""The runs in a folder: found, opened by name, and described in one line each.
+"""The runs in a folder: find them, open them by name, and describe each in one line.
 
-Names come from outside: they never lead to a path outside the folder. Nothing is written.
+Names come from outside and never lead to a path outside the folder. Nothing is written.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Runs:
         if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts) or not path.is_file():
             raise Refusal(404, f"There is no such file in the run: {'/'.join(parts)}")
         if not path.resolve().is_relative_to(run.path.resolve()):
-            raise Refusal(403, f"{'/'.join(parts)} leads out of the run.")
+            raise Refusal(403, f"{'/'.join(parts)} is outside the run.")
         return path
 
     def _path(self, name: str) -> Path:
@@ -74,14 +74,14 @@ class Runs:
                 raise Refusal(404, f"There is no run {name} here.")
             return self.root
         if "\0" in name or name.startswith("/"):
-            raise Refusal(404, "There is no such run.")
+            raise Refusal(404, "No such run.")
         path = (self.root / name).resolve()
         if not path.is_relative_to(self.root):
-            raise Refusal(403, f"{name} is outside of {self.root}.")
+            raise Refusal(403, f"{name} is outside {self.root}.")
         return path
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each run, the newest first; those of runs that have not changed are remembered."""
+        """Yield a line for each run, the newest first; lines of runs that have not changed are cached."""
         names = self.names()
         self._lines = {name: self._lines[name] for name in names if name in self._lines}
         for name in names:
@@ -128,7 +128,7 @@ def describe_run(name: str, run: RunDirectory) -> dict[str, Any]:
 
 
 def spark(run: RunDirectory) -> list[list[float]]:
-    """Return a few points of the run's scores: of its evaluations, or of its training if there are hardly any."""
+    """Return a few points of the run's scores: of its evaluations, or of its training if there are only a few."""
     evaluations = _points(read_rows(run.evaluations, []), "mean")
     found = evaluations if len(evaluations) > 3 else _points(sample_rows(run.metrics, SPARK_POINTS), "return_mean")
     return found[:: -(-len(found) // SPARK_POINTS)] if found else []
@@ -183,7 +183,7 @@ def _changed_at(path: Path) -> float:
 
 
 def _file_state(run: RunDirectory) -> Any:
-    """Return what changes when the line about a run would change."""
+    """Return a value that changes whenever the line about a run may change."""
     files = (run.config, run.metrics, run.evaluations, run.ending, run.checkpoints, run.journal)
     return is_served(run), *map(_stat, files)
 

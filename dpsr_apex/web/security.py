@@ -1,9 +1,9 @@
-"""Who may ask the explorer: the checks that every request must pass before a handler sees it.
+"""Access control: the checks that every request must pass before it reaches a handler.
 
-A page from elsewhere in the same browser can send requests to this server, and with a rebound DNS name it could even
-read the answers. So the Host must be a name of this server and the Origin, if there is one, must be this server. What
-changes something needs the token, also on loopback; on any other address everything does. No header of CORS is ever
-sent.
+A page of another site in the same browser can send requests to this server, and with a rebound DNS name it could even
+read the responses. So the Host must be a name of this server and the Origin, if there is one, must be this server.
+Requests that change something need the token, also on loopback; on any other address all requests do. CORS headers are
+never sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAFE = ("GET", "HEAD")  # methods that change nothing
 POLICY = "; ".join(
     (
         *("default-src 'none'", "script-src 'self'", "connect-src 'self'", "img-src 'self' data: blob:"),
-        # plotly.js adds rules of style while it draws.
+        # plotly.js adds style rules while it draws.
         *("style-src 'self' 'unsafe-inline'", "media-src blob:", "base-uri 'none'", "form-action 'none'"),
         "frame-ancestors 'none'",
     )
@@ -35,7 +35,7 @@ HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",  # the first URL has the token in it
+    "referrer-policy": "no-referrer",  # the first URL contains the token
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
@@ -43,7 +43,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """What a server accepts: `names` are its own host names, in lower case, besides addresses of loopback."""
+    """What a server accepts: `names` are its host names, in lower case, besides loopback addresses."""
 
     port: int
     names: frozenset[str] = frozenset({"localhost"})
@@ -58,7 +58,7 @@ class Access:
     def is_own_host(self, host: str) -> bool:
         """Whether a Host header names this server.
 
-        A name that an attacker has bound to this address is none of its own. An address cannot be rebound, so a server
+        A name that an attacker has bound to this address is not accepted. An address cannot be rebound, so a server
         that others can reach accepts every address.
         """
         name = _name_of(host)
@@ -105,9 +105,9 @@ class Guard:
         """Return the answer to a request that must not be passed on; None if it is permitted."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._access.is_own_host(hosts[0]):
-            return _refused(403, "This server has another name. Open the address that the command has printed.")
-        if any(not _is_same(origin, hosts[0]) for origin in headers.getlist("origin")) or _is_from_elsewhere(headers):
-            return _refused(403, "A page from elsewhere may not use this server.")
+            return _refused(403, "This server has another name. Open the address that the command printed.")
+        if any(not _is_same(origin, hosts[0]) for origin in headers.getlist("origin")) or _is_cross_site(headers):
+            return _refused(403, "Pages of other sites may not use this server.")
         if scope["type"] == "http" and int_of(headers.get("content-length", "0")) > MOST_BODY:
             return _refused(413, f"A request may have at most {MOST_BODY} bytes.")
         if scope["type"] == "http" and scope["method"] in SAFE and (found := _token_in(scope)) is not None:
@@ -115,14 +115,14 @@ class Guard:
         scope.setdefault("state", {})["has_token"] = has_token = self._has_cookie(headers)
         changes = scope["type"] == "http" and scope["method"] not in SAFE
         if not has_token and (changes or not self._access.is_local):
-            return _refused(401, "This needs the token: open the address that the command has printed, with ?token=…")
+            return _refused(401, "The token is missing: open the address that the command printed, with ?token=…")
         return None
 
     def _admitted(self, scope: Scope, token: str, rest: str) -> Response:
         """Exchange a token in the URL for a cookie, and remove it from the URL."""
         if not self._access.has_token(token):
-            return _refused(403, "This token is not valid: each start of the server has a new one.")
-        path = "/" + str(scope["path"]).lstrip("/")  # "//host" would lead to another host
+            return _refused(403, "The token is not valid: it is new at every start of the server.")
+        path = "/" + scope["raw_path"].decode("latin-1").lstrip("/")  # "//host" would lead to another host
         response = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
         response.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="strict")
         return response
@@ -136,12 +136,12 @@ class Guard:
 
 
 def int_of(text: str) -> int:
-    """Parse a number >= 0 from outside; what is none counts as a very large one."""
+    """Parse a number >= 0 from a request; anything else counts as a very large number."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 2**62
 
 
 def own_names(host: str, others: Iterable[str] = ()) -> frozenset[str]:
-    """Return the names under which a server that listens on `host` may be asked, besides addresses."""
+    """Return the names of a server that listens on `host`, besides addresses."""
     return frozenset({"localhost", host.strip("[]").lower(), *(name.lower() for name in others)} - {""})
 
 
@@ -154,11 +154,11 @@ def _name_of(host: str) -> str:
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """Whether an Origin is that of a page of this server; a proxy before it may speak https."""
+    """Whether an Origin is that of a page of this server; a proxy in front of it may use https."""
     return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
 
 
-def _is_from_elsewhere(headers: Headers) -> bool:
+def _is_cross_site(headers: Headers) -> bool:
     """Whether a browser reports that another site's page sent the request, other than by a link to this server."""
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "")
     return site not in ("none", "same-origin") and mode != "navigate"

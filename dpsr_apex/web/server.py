@@ -1,10 +1,11 @@
-"""Starting the explorer: the address it listens on, the token, and the line that tells where to look."""
+"""Start the explorer: its address, its token, and the line that is printed."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import uvicorn
@@ -46,7 +47,7 @@ def serve(root: Path, host: str, port: int, most_emulators: int) -> int:
 
 
 class _Server(uvicorn.Server):
-    """Lets the streams of open pages end by themselves when it is stopped."""
+    """Ends the streams of open pages when it is stopped."""
 
     def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
         super().__init__(config)
@@ -59,16 +60,23 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens: who opens the printed address at once waits until it is served."""
+    """Return a socket that listens, so that a browser that connects before requests are served waits for the answer.
+
+    Its protocol is named, because asyncio disables Nagle's algorithm only for sockets that it recognizes as TCP: with
+    the algorithm, an answer waits for the delayed acknowledgement of its headers.
+    """
     try:
-        family, *_ = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host.strip("[]"), port))
-        listening.listen(CONNECTIONS)
-    except OSError as error:
+        family, kind, protocol, *_ = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        with ExitStack() as on_failure:
+            listening = on_failure.enter_context(socket.socket(family, kind, protocol))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host.strip("[]"), port))
+            listening.listen(CONNECTIONS)
+            on_failure.pop_all()
+    except (OSError, OverflowError) as error:  # OverflowError: a port above 65535
+        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
         remedy = "choose another --port, or stop the other program" if port else "choose another --host"
-        raise WebError(f"{host}:{port} cannot be listened on ({error.strerror or error}): {remedy}") from error
+        raise WebError(f"cannot listen on {host}:{port} ({reason}): {remedy}") from error
     return listening
 
 
@@ -77,7 +85,7 @@ def _shown(access: Access, host: str) -> str:
     name = host if access.is_local or host not in ("0.0.0.0", "::", "[::]") else socket.gethostname()
     url = f"http://{_bracketed(name)}:{access.port}/?{TOKEN}={access.token}"
     note = "" if access.is_local else "  (anyone who has this address can see and change these runs)"
-    return f"Explorer: {url}{note}\nCtrl-C ends it; runs are not affected."
+    return f"Explorer: {url}{note}\nPress Ctrl-C to stop it; runs are not affected."
 
 
 def _bracketed(host: str) -> str:

@@ -1,13 +1,12 @@
 """Where the transitions of a run are read from: one of its checkpoints, or the head of a running run.
 
-Of a checkpoint, only what is asked for is read: a replay of a million transitions takes gigabytes, its small columns
-some megabytes. Therefore the checksum of the whole file is not verified; what is read is validated instead.
+Only the requested parts of a checkpoint are read: a replay of a million transitions takes gigabytes, the numbers in it
+some megabytes. So the checksum of the whole file is not verified; what is read is validated instead.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -40,10 +39,10 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """How it is named in URLs: "live", or the clock of a checkpoint."""
+        """Its name in URLs: "live", or the clock of a checkpoint."""
 
     def survey(self) -> Survey:
-        """Return what is small about every transition."""
+        """Return the numbers of every transition."""
 
     def find(self, identities: Sequence[int]) -> list[Found]:
         """Return those of these transitions that are stored, in any order."""
@@ -72,9 +71,10 @@ class CheckpointSource:
         return str(clock_of(self.path))
 
     def survey(self) -> Survey:
-        """Return what is small about every transition."""
+        """Return the numbers of every transition."""
         filled = np.arange(self._facts["size"])
-        return survey_of(self._facts["t"], self._config.replay.capacity, filled, self._arrays, MOST_SURVEYED)
+        rng = np.random.default_rng(0)
+        return survey_of(self._facts["t"], self._config.replay.capacity, filled, self._arrays, MOST_SURVEYED, rng)
 
     def find(self, identities: Sequence[int]) -> list[Found]:
         """Return those of these transitions that are stored."""
@@ -94,7 +94,7 @@ class CheckpointSource:
 
 
 class LiveSource:
-    """The replay of a running run, as its head answers; `client` is used by one thread at a time."""
+    """The replay of a running run, through its head; `client` is used by one thread at a time."""
 
     label = "live"
 
@@ -102,7 +102,7 @@ class LiveSource:
         self._client = client
 
     def survey(self) -> Survey:
-        """Return what is small about every transition now."""
+        """Return the numbers of every transition now."""
         return self._client.survey(timeouts.CONTROL_ANSWER)
 
     def find(self, identities: Sequence[int]) -> list[Found]:
@@ -117,7 +117,7 @@ def _found(rows: StoredRows, t: int) -> list[Found]:
 
 
 class _LazyArrays(Mapping[str, NDArray[Any]]):
-    """The arrays of a safetensors file, each read when it is used first; the pieces are never read as a whole."""
+    """The arrays of a safetensors file, each read on first use; the pieces are never read as a whole."""
 
     def __init__(self, path: Path) -> None:
         opened: Any = safe_open(path, framework="numpy")  # without types
@@ -157,44 +157,3 @@ def _check_sizes(path: Path) -> None:
         size = (path / name).stat().st_size
         if manifest["files"][name]["size"] != size:
             raise ValueError(f"{name} has {size} bytes instead of {manifest['files'][name]['size']}")
-
-
-# The survey as bytes for a browser.
-
-TERMINAL, RECYCLED = 1, 2  # bits of flags
-
-
-def pack_survey(survey: Survey) -> bytes:
-    """Return a survey as a header (JSON, after its length) and typed arrays, each aligned to eight bytes.
-
-    Identities are 64-bit integers; ages, positions and flags are whole numbers; gains are NaN where there is none.
-    """
-    flags = TERMINAL * survey.terminals + RECYCLED * (survey.depths > 0)
-    columns = {
-        "identity": survey.identities.astype("<i8"),
-        "age": (survey.t - survey.births).clip(0, 2**32 - 1).astype("<u4"),
-        "priority": survey.priorities.astype("<f4"),
-        "reward": survey.rewards.astype("<f4"),
-        "gain": survey.gains.astype("<f4"),
-        "position": survey.positions.astype("<u4"),
-        "depth": survey.depths.clip(0, 2**16 - 1).astype("<u2"),
-        "recycles": survey.recycles.clip(0, 2**16 - 1).astype("<u2"),
-        "action": survey.actions.clip(0, 2**16 - 1).astype("<u2"),
-        "flags": flags.astype("u1"),
-    }
-    head = {
-        "t": survey.t,
-        "capacity": survey.capacity,
-        "stored": survey.stored,
-        "rows": survey.rows,
-        "columns": {name: column.dtype.str.lstrip("<|") for name, column in columns.items()},
-    }
-    header = json.dumps(head).encode()
-    header += b" " * (-(len(header) + 4) % 8)
-    padded = [column.tobytes() + b"\0" * (-column.nbytes % 8) for column in columns.values()]
-    return b"".join((len(header).to_bytes(4, "little"), header, *padded))
-
-
-def number_or_none(value: float) -> float | None:
-    """Return a number for JSON, None if it is not finite."""
-    return value if math.isfinite(value) else None

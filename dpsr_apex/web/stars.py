@@ -1,4 +1,4 @@
-"""The moments of a run that someone has starred, with notes: one file of moments in the run directory."""
+"""The starred moments of a run, with notes: one file of moments in the run directory."""
 
 from __future__ import annotations
 

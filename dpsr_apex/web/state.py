@@ -1,4 +1,4 @@
-"""What the handlers of all pages share: the runs, the open ones, and the emulator processes."""
+"""The state that all handlers share: the runs, the open ones, and the emulator processes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 
 from dpsr_apex.envs.compression import FrameCodec
 from dpsr_apex.web import Refusal
-from dpsr_apex.web.desk import Described, Desk
+from dpsr_apex.web.open_run import Described, OpenRun
 from dpsr_apex.web.pool import Pool
 from dpsr_apex.web.runs import Runs
 
-DESKS = 12  # runs that are open at the same time
-DESK_IDLE = 900.0  # seconds, after which a run is closed
+RUNS_OPEN = 12  # runs that are kept open, and as many more as are in use
+RUN_IN_USE = 10.0  # seconds since the last use; a page that shows a run uses it every few seconds
+RUN_IDLE = 900.0  # seconds, after which a run is closed
 
 _Result = TypeVar("_Result")
 
 
 @dataclass
 class State:
-    """What the handlers share."""
+    """The state that all handlers share."""
 
     runs: Runs
     pool: Pool
-    desks: dict[str, Desk] = field(default_factory=dict)
+    open_runs: dict[str, OpenRun] = field(default_factory=dict)
     streams: int = 0
     ending: asyncio.Event = field(default_factory=asyncio.Event)  # set when the server is being stopped
 
     async def pause(self, seconds: float) -> None:
-        """Wait for so long, or until the server is being stopped."""
+        """Wait for this time, or until the server is being stopped."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ending.wait(), seconds)
 
@@ -52,36 +53,36 @@ class State:
             task.cancel()
             ending.cancel()
 
-    async def desk(self, name: str) -> Desk:
-        """Return the desk of a run, opened now if it is not open yet."""
-        if name not in self.desks:
+    async def open_run(self, name: str) -> OpenRun:
+        """Return the open run of this name; open it if necessary."""
+        if name not in self.open_runs:
             run = await asyncio.to_thread(self.runs.open, name)
             self._close_some()
-            self.desks.setdefault(name, Desk(name, run))
-        desk = self.desks[name]
-        desk.used_at = time.monotonic()
-        return desk
+            self.open_runs.setdefault(name, OpenRun(name, run))
+        opened = self.open_runs[name]
+        opened.used_at = time.monotonic()
+        return opened
 
     def _close_some(self) -> None:
-        """Close runs that nobody has looked at for long, and the one that was used least recently if there are many."""
-        by_use = sorted(self.desks.values(), key=lambda desk: desk.used_at)
-        too_many = len(by_use) - DESKS + 1
-        for place, desk in enumerate(by_use):
-            if place < too_many or time.monotonic() - desk.used_at > DESK_IDLE:
-                self.desks.pop(desk.name).close()
+        """Close runs that were not used for long and, if there are many, those that were used least recently."""
+        by_use = sorted(self.open_runs.values(), key=lambda opened: opened.used_at)
+        too_many = len(by_use) - RUNS_OPEN + 1
+        for place, opened in enumerate(by_use):
+            if time.monotonic() - opened.used_at > (RUN_IN_USE if place < too_many else RUN_IDLE):
+                self.open_runs.pop(opened.name).close()
 
-    async def described(self, desk: Desk) -> Described:
+    async def described(self, opened: OpenRun) -> Described:
         """Return the description of a run's environment, from an emulator if it is not known yet."""
-        async with desk.describing:
-            if desk.described is None:
-                desk.described = await self.unless_ending(self._describe(desk))
-            return desk.described
+        async with opened.describing:
+            if opened.described is None:
+                opened.described = await self.unless_ending(self._describe(opened))
+            return opened.described
 
-    async def _describe(self, desk: Desk) -> Described:
+    async def _describe(self, opened: OpenRun) -> Described:
         emulator = await self.pool.acquire()
         is_clean = False
         try:
-            found = await emulator.ask("open", "opened", run=str(desk.run.path))
+            found = await emulator.ask("open", "opened", run=str(opened.run.path))
             is_clean = True
         finally:
             self.pool.release(emulator, is_clean=is_clean)
@@ -90,14 +91,14 @@ class State:
 
 
 def state_of(connection: HTTPConnection) -> State:
-    """Return what the handlers share."""
+    """Return the state that all handlers share."""
     state: State = connection.app.state.explorer
     return state
 
 
-async def desk_of(request: Request) -> Desk:
-    """Return the desk of the run that the address names."""
-    return await state_of(request).desk(request.path_params["run"])
+async def open_run_of(request: Request) -> OpenRun:
+    """Return the open run that the address names."""
+    return await state_of(request).open_run(request.path_params["run"])
 
 
 def source_of(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""The weights that a run has left: of its checkpoints, and of its best and last evaluation.
+"""The saved weights of a run: of its checkpoints, and of its best and last evaluation.
 
 Listing them does not need torch, loading them does.
 """

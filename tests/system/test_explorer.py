@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,16 +17,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dpsr_apex.record.moments import read_moments
-from tests.system.runs import COMMAND, Run, eventually, last_saved, training
+from tests.system.browsers import CHROMIUM, SWITCHES
+from tests.system.runs import Run, eventually, last_saved, training
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-SWITCHES = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 SETTINGS = (
     *("env.name=MinAtar/Freeway", "replay.capacity=200_000", "learner.steps_per_update=40"),
     *("run.checkpoint_period=3000", "run.checkpoints_kept=10", "run.log_period=100"),
@@ -37,6 +31,7 @@ PATIENCE = 240.0  # seconds for something to appear on a busy machine
 FAILURE = Path(tempfile.gettempdir()) / "explorer-failure.png"  # how the page looked when a test failed
 PHONE, DESKTOP = (390, 844), (1280, 900)  # CSS pixels
 NEAR = 9  # pixels around the pointer in which a point is found
+LARGE = 150_000  # transitions, of which a part is shown at first
 EARLY = 2_000  # steps of an episode, after which enough are left to play
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
@@ -57,15 +52,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 @pytest.fixture(scope="module")
 def address(live: Run) -> Iterator[str]:
     """The address that a server for the folder of this run has printed."""
-    command = [str(COMMAND), "ui", str(live.directory.path.parent), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            found = re.search(r"http://\S+", server.stdout.readline())
-            assert found is not None
-            yield found[0]
-        finally:
-            server.terminate()
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    from benchmarks.explorer import serving
+
+    with serving(live.directory.path.parent) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -285,8 +276,8 @@ def test_axes_that_change_while_points_still_move_end_with_all_points_in_view(br
         page.goto(f"{address.partition('/?')[0]}/run/freeway/map")
         page.wait_for_selector("html[data-map-milliseconds]")
         for across, up in (("position", "depth"), ("age", "priority")):
-            page.get_by_label("Across", exact=True).select_option(across)
-            page.get_by_label("Up", exact=True).select_option(up)
+            page.get_by_label("x-axis", exact=True).select_option(across)
+            page.get_by_label("y-axis", exact=True).select_option(up)
         counted = page.locator("p > span[aria-live]").inner_text().strip(". ")
 
         def are_all_in_view() -> bool:
@@ -294,6 +285,55 @@ def test_axes_that_change_while_points_still_move_end_with_all_points_in_view(br
             return page.locator(".sheet h2").inner_text() == counted
 
         eventually(are_all_in_view, PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def large_map(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the map of a run with `LARGE` transitions."""
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    from benchmarks.explorer import make_run, serving
+
+    folder = tmp_path_factory.mktemp("large")
+    make_run(folder / "breakout", LARGE, played=500)
+    with serving(folder) as (address, _):
+        yield f"{address.partition('/?')[0]}/run/breakout/map"
+
+
+@contextmanager
+def a_part_of_the_map(browser: Browser, address: str) -> Iterator[tuple[Page, Callable[[], None]]]:
+    """Open a map, of which only a part arrives; yield the page, and what lets all of it arrive."""
+    held: list[Route] = []
+    with visiting(browser, DESKTOP) as page:
+        page.route("**/map?at=*", lambda route: held.append(route))
+        with page.expect_request("**/map?at=*"):
+            page.goto(address)
+        yield page, lambda: held[0].continue_()
+
+
+def axes_of(page: Page) -> str:
+    return str(page.evaluate("document.querySelector('canvas.back').toDataURL()"))
+
+
+def test_a_large_map_shows_a_part_and_then_all_of_it_on_the_same_axes(browser: Browser, large_map: str) -> None:
+    with a_part_of_the_map(browser, large_map) as (page, let_all_arrive):
+        count = page.locator("p > span[aria-live]")
+        assert count.inner_text().startswith(f"50,000 of {LARGE:,} transitions")
+        axes = axes_of(page)
+        assert page.locator("html[data-whole-map-milliseconds]").count() == 0
+        let_all_arrive()
+        page.wait_for_selector("html[data-whole-map-milliseconds]")
+        assert count.inner_text().startswith(f"{LARGE:,} transitions")
+        assert axes_of(page) == axes
+
+
+def test_a_moment_can_be_opened_before_all_of_a_large_map_has_arrived(browser: Browser, large_map: str) -> None:
+    with a_part_of_the_map(browser, large_map) as (page, _):
+        page.wait_for_selector("html[data-map-milliseconds]")
+        page.locator("canvas.over").hover()  # in the middle, where there are many points
+        page.locator(".tip").wait_for()
+        page.locator("canvas.over").click()
+        page.get_by_role("heading", name="What is stored").wait_for()
+        assert "/moment/" in page.url
 
 
 @pytest.mark.parametrize(

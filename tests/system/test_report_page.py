@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import Any
 import pytest
 
 from dpsr_apex.report.command import report_runs
+from tests.system.browsers import CHROMIUM, SWITCHES
 from tests.unit.report.made_runs import make_run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PHONE, PAPER, DESKTOP = 390, 687, 1280  # CSS pixels; A4 is 210 mm wide, of which its margins take 28
 SETTINGS = {  # so that the table of settings is wide
     "dpsr": ("replay.replacing_exponent=0.3", "replay.recycle_candidates=32", "replay.recycle_period=500"),
@@ -61,9 +60,8 @@ frame.src = %(page)s;
 
 def chromium(profile: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     switches = (
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
-        *("--allow-file-access-from-files", "--enable-logging=stderr", "--log-level=0", f"--user-data-dir={profile}"),
+        *(*SWITCHES, "--hide-scrollbars", "--allow-file-access-from-files"),
+        *("--enable-logging=stderr", "--log-level=0", f"--user-data-dir={profile}"),
     )
     command = [str(CHROMIUM), *switches, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)

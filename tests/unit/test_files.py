@@ -23,9 +23,11 @@ from dpsr_apex.files import (
     AtomicFile,
     BadLine,
     RowReader,
+    UnusablePath,
     append_row,
     atomic_path,
     encode_row,
+    ensure_usable,
     read_last_row,
     read_rows,
     write_atomically,
@@ -320,3 +322,13 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_read_as_one_of_the_two(
     assert reader.read() == [{"t": 2}]
     assert reader.read() == [{"t": 1}, {"t": 20_000}, {"t": 30_000}]
     assert reader.was_replaced
+
+
+def test_a_path_at_which_no_file_can_be_created_is_refused_with_the_reason(tmp_path: Path) -> None:
+    ensure_usable(tmp_path / "game.mp4", ".mp4")
+    ensure_usable(tmp_path / "log")
+    for name in ("game.avi", "game", "game.MP4"):
+        with pytest.raises(UnusablePath, match=r"must end in \.mp4"):
+            ensure_usable(tmp_path / name, ".mp4")
+    with pytest.raises(UnusablePath, match="nowhere does not exist"):
+        ensure_usable(tmp_path / "nowhere" / "game.mp4", ".mp4")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.explorer import CLICK, FIRST, SPEED, compare_speeds, compare_views
+from benchmarks.explorer import BY_PLOTLY, CLICK, FIRST, SPEED, WHOLE, compare_speeds, compare_views
 from benchmarks.measure import plain_values
 from benchmarks.publish import BENCHMARKS, DOCUMENTS, PUBLISHED, SEPARATE, comparisons_of, explorer, fill_in
 
@@ -20,11 +20,12 @@ def test_documents_show_the_published_results(document: Path) -> None:
 
 
 def test_the_figures_of_the_explorer_are_described_once_they_are_measured() -> None:
-    views = [plain_values(line) for line in compare_views({FIRST: [812.4], CLICK: [148.0]})]
+    times = {FIRST: [512.4], WHOLE: [1_812.0], BY_PLOTLY: [3_624.0], CLICK: [148.0]}
+    views = [plain_values(line) for line in compare_views(times)]
     speeds = plain_values(compare_speeds({"watched": [97.0], "unwatched": [100.0], SPEED: [0.97]}))
     measured = {"explorer_views": {"comparisons": views}, "explorer_watching": {"comparisons": [speeds]}}
     found = explorer({"benchmarks": measured})
-    assert [figure in found for figure in ("812 ms", "148 ms", "97.0%")] == [True] * 3
+    assert [figure in found for figure in ("512 ms", "1,812 ms", "148 ms", "97.0%")] == [True] * 4
     assert explorer({"benchmarks": {}}) == ""
 
 

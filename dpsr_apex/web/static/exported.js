@@ -1,60 +1,72 @@
-// The page of one run that was exported: its map and its stars, without a server.
+// The exported page of one run: its map and its stars, without a server.
 
-import { counted, css, h, number, rgb, short, signed, whole } from "./dom.js";
-import { AXES, AXIS_NAMES, isRecycled, isTerminal, KINDS, kindsOf, places, readSurvey, recycledOf, usualReward } from "./survey.js";
+import { h, number, whole } from "./dom.js";
+import { Legend } from "./filters.js";
 import { Scatter } from "./scatter.js";
+import { AXIS_NAMES, axisOf, countText, readSurvey } from "./survey.js";
+import { factsOf, Tip } from "./tip.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 
 const survey = readSurvey(Uint8Array.from(atob(facts.survey), letter => letter.charCodeAt(0)).buffer);
-const usual = usualReward(survey), kinds = kindsOf(survey, usual), counts = [0, 0, 0, 0], axes = { x: "age", y: "priority" }, wanted = new Set(KINDS.keys());
-for (const kind of kinds) counts[kind]++;
-const plot = h("div.scatter", {}), tip = h("div.tip", { hidden: true });
+const axes = { x: "age", y: "priority" };
+const page = document.getElementById("page"),
+  plot = h("div.scatter", {}),
+  tip = new Tip();
 
 const choice = side => {
-  const select = h("select", { "aria-label": side === "x" ? "Across" : "Up", onchange: () => { axes[side] = select.value; place(true); } }, Object.entries(AXIS_NAMES).map(([value, text]) => h("option", { value }, text)));
+  const change = () => {
+    axes[side] = select.value;
+    place(true);
+  };
+  const options = Object.entries(AXIS_NAMES).map(([value, text]) => h("option", { value }, text));
+  const select = h("select", { "aria-label": `${side}-axis`, onchange: change }, options);
   select.value = axes[side];
-  return select;
+  return h("label.axis", {}, `${side}-axis`, select);
 };
-const legend = h("div.chips", {}, KINDS.map((kind, place) => {
-  if (place === 2 && usual === null) return null;
-  const chip = h("button.chip", { "aria-pressed": "true", title: kind.hint, style: { "--dot": `var(${kind.colour})` }, onclick: () => { if (!wanted.delete(place)) wanted.add(place); chip.setAttribute("aria-pressed", String(wanted.has(place))); scatter.setShown(kinds.map(one => wanted.has(one) ? 1 : 0)); } },
-    h(`i.dot${place === 1 ? ".diamond" : ""}`, {}), place === 2 && usual ? `reward ≠ ${number(usual)}` : kind.text, h("span.muted", {}, short(counts[place])));
-  return chip;
-}));
-const part = survey.rows < survey.stored ? `${whole(survey.rows)} of ${counted(survey.stored, "transition")}, evenly chosen` : counted(survey.rows, "transition");
-document.getElementById("page").append(
-  h("div.bar", {}, h("h1", {}, `${facts.environment} · ${facts.method}`)),
-  h("p.subtitle", {}, `${facts.run} · seed ${facts.seed} · replay at t = ${whole(survey.t)} · ${part} · dpsr_apex ${facts.version}`),
-  h("div.toolbar", {}, h("label.axis", {}, "Across", choice("x")), h("label.axis", {}, "Up", choice("y")), legend), plot,
-  h("p.muted.small", {}, "Each point is a stored transition with a snapshot, from which the environment can continue. Scroll to zoom, drag to move."));
-const scatter = new Scatter(plot, {
-  palette: () => KINDS.map(kind => rgb(css(kind.colour))),
-  colours: () => ({ line: css("--line"), muted: css("--muted"), ink: css("--ink"), accent: css("--accent"), accentSoft: css("--accent-soft") }),
-  onHover: hover,
+
+const legend = new Legend(() => {
+  const accepts = legend.condition(survey.columns) ?? (() => true);
+  scatter.setShown(Uint8Array.from({ length: survey.rows }, (_, row) => (accepts(row) ? 1 : 0)));
 });
-plot.append(tip);
+legend.draw(survey);
+
+const source = `replay at t = ${whole(survey.t)} · ${countText(survey)} · dpsr_apex ${facts.version}`;
+page.append(
+  h("div.bar", {}, h("h1", {}, `${facts.environment} · ${facts.method}`)),
+  h("p.subtitle", {}, `${facts.run} · seed ${facts.seed} · ${source}`),
+  h("div.toolbar", {}, choice("x"), choice("y"), legend.element),
+  plot,
+  h("p.muted.small", {}, "Each point is a stored transition. Scroll to zoom, drag to pan."),
+);
+const scatter = new Scatter(plot, {
+  onHover: (row, x, y) => (row < 0 ? tip.hide() : tip.show(factsOf(survey, row, facts.actions), scatter, x, y)),
+});
+plot.append(tip.element);
 
 function place(animate) {
-  scatter.setAxes(places(survey, axes.x, facts), places(survey, axes.y, facts), AXES[axes.x], AXES[axes.y], { animate });
+  scatter.setAxes(axisOf(survey, axes.x, facts), axisOf(survey, axes.y, facts), { animate });
 }
 
-function hover(row, x, y) {
-  tip.hidden = row < 0;
-  if (row < 0) return;
-  const { columns } = survey, gain = columns.gain[row];
-  tip.replaceChildren(h("p", {}, h("b", {}, facts.actions[columns.action[row]] ?? ""), ` → reward ${number(columns.reward[row])}${isTerminal(columns.flags[row]) ? ", terminal" : ""}`),
-    h("p.muted", {}, `priority ${number(columns.priority[row])} · age ${whole(columns.age[row])} · step ${whole(columns.position[row])} of its episode`),
-    isRecycled(columns.flags[row]) ? h("p.muted", {}, `recycled${gain === gain ? `, gain ${signed(gain)}` : ""}`) : "");
-  tip.style.left = `${Math.max(Math.min(x, scatter.width - tip.offsetWidth / 2), tip.offsetWidth / 2)}px`;
-  tip.style.top = `${y}px`;
-  tip.classList.toggle("below", y < scatter.height / 2);
+function star({ identity, action, reward, terminal, priority, note, strip }) {
+  const outcome = `${facts.actions[action] ?? ""} → reward ${number(reward)}${terminal ? ", terminal" : ""}`;
+  return h(
+    "article.panel.starred",
+    {},
+    h("img", { src: `data:image/png;base64,${strip}`, alt: "Frames of the moment" }),
+    h(
+      "div.grow",
+      {},
+      h("b", {}, `Moment ${identity}`),
+      h("p.muted.small", {}, `${outcome} · priority ${number(priority)}`),
+      h("p", {}, note),
+    ),
+  );
 }
 
-const star = one => h("article.panel.starred", {}, h("img", { src: `data:image/png;base64,${one.strip}`, alt: "Frames of the moment" }),
-  h("div.grow", {}, h("b", {}, `Moment ${one.identity}`), h("p.muted.small", {}, `${facts.actions[one.action] ?? ""} → reward ${number(one.reward)}${one.terminal ? ", terminal" : ""} · priority ${number(one.priority)}`), h("p", {}, one.note)));
-
-scatter.setPoints(kinds, recycledOf(survey));
+scatter.setPoints(survey.columns.look);
 place(false);
-if (facts.stars.length) document.getElementById("page").append(h("h2.section", {}, "Starred moments"), h("div.star-list", {}, facts.stars.map(star)));
+if (facts.stars.length) {
+  page.append(h("h2.section", {}, "Starred moments"), h("div.star-list", {}, facts.stars.map(star)));
+}

@@ -1,41 +1,48 @@
 // The map: every stored transition as a point, from a checkpoint or from the running replay.
 
-import { attempt, counted, css, fetched, h, icon, json, notice, number, pageOf, replace, rgb, runUrl, short, signed, whole } from "./dom.js";
 import { go } from "./app.js";
-import { warmUp } from "./moment.js";
-import { heading, tabs } from "./run.js";
+import { warmUp } from "./connection.js";
+import { attempt, fetched, h, icon, idle, json, notice, pageOf, replace, runUrl, whole } from "./dom.js";
+import { Filters } from "./filters.js";
+import { heading, tabs } from "./heading.js";
 import { Scatter } from "./scatter.js";
-import { showSheet } from "./sheet.js";
-import { AXES, AXIS_NAMES, isRecycled, isTerminal, KINDS, kindsOf, places, readSurvey, recycledOf, usualReward } from "./survey.js";
+import { Sheet } from "./sheet.js";
+import { AXIS_NAMES, axisOf, countText, readSurvey } from "./survey.js";
+import { factsOf, Tip } from "./tip.js";
 
+const FIRST = 50_000; // transitions of a larger replay that are shown at first
 const FOLLOW_EVERY = 8000; // milliseconds
 const MOST_FOLLOWED = 200_000; // transitions of which each is followed from one survey to the next
-const HOW = "Each point is a stored transition with a snapshot, from which the environment can continue. ";
-const BY_MOUSE = "Point at one for its frames, click to open it. Scroll to zoom, drag to move, drag with Shift to choose many.";
-const BY_TOUCH = "Tap one for its frames, tap it again to open it. Pinch to zoom, drag to move.";
-
-/** Filters besides the kinds: which values they have, and which rows they accept. */
-const FILTERS = {
-  recycled: { label: "Recycled", values: ["yes", "no"], accepts: (value, { flags }) => row => isRecycled(flags[row]) === (value === "yes") },
-  reward: { label: "Reward", values: ["> 0", "= 0", "< 0"], accepts: (value, { reward }) => row => Math.sign(reward[row]) === { "> 0": 1, "= 0": 0, "< 0": -1 }[value] },
-  terminal: { label: "Terminal", values: ["yes", "no"], accepts: (value, { flags }) => row => isTerminal(flags[row]) === (value === "yes") },
-};
+const REST = 40; // milliseconds of the pointer on a point, before its frames are requested
+const BY_MOUSE =
+  "Each point is a stored transition: hover over it to see its frames, click it to open it. " +
+  "Scroll to zoom, drag to pan, drag with Shift to select several.";
+const BY_TOUCH =
+  "Each point is a stored transition: tap it to see its frames, tap it again to open it. Pinch to zoom, drag to pan.";
 
 export async function showMap(page, { run, stillHere }) {
   const began = performance.now();
-  const [facts, survey] = await Promise.all([json(runUrl(run, "facts")), surveyOf(run, "")]);
+  const [facts, survey] = await Promise.all([json(runUrl(run, "facts")), surveyOf(run, "", { most: FIRST })]);
   if (!stillHere()) return undefined;
   const view = new MapView(page, run, facts);
   view.take(survey);
-  view.drawActions(Array.from({ length: survey.columns.action.reduce((most, action) => Math.max(most, action), 0) + 1 }, (_, action) => `action ${action}`));
-  view.report(began);
+  const actions = (survey.ranges.action?.[1] ?? -1) + 1;
+  view.filters.actions.setNames(Array.from({ length: actions }, (_, action) => `action ${action}`));
   const environment = json(runUrl(run, "environment"));
-  attempt(async () => { const found = await environment; if (stillHere()) view.name(found); });
+  attempt(async () => {
+    const found = await environment;
+    if (stillHere()) view.nameActions(found.actions);
+  });
+  view.complete(name => {
+    document.documentElement.dataset[`${name}Milliseconds`] = String(Math.round(performance.now() - began));
+  });
   return () => view.leave();
 }
 
-async function surveyOf(run, at) {
-  const response = await fetched(runUrl(run, `map${at ? `?at=${encodeURIComponent(at)}` : ""}`));
+/** The survey of a source, or of the newest one; at most `most` transitions, spread over all. */
+async function surveyOf(run, at, { most = null, signal = null } = {}) {
+  const query = new URLSearchParams([...(at ? [["at", at]] : []), ...(most ? [["most", most]] : [])]);
+  const response = await fetched(runUrl(run, `map?${query}`), { signal });
   return { ...readSurvey(await response.arrayBuffer()), source: response.headers.get("x-source") };
 }
 
@@ -43,184 +50,211 @@ class MapView {
   constructor(page, run, facts) {
     this.run = run;
     this.facts = facts;
-    this.actions = [];
+    this.loading = null; // what aborts it
+    this.actions = []; // names, once they are known
     this.axes = { x: "age", y: "priority" };
-    this.kindsShown = new Set(KINDS.keys());
-    this.actionsShown = null; // all
-    this.filters = Object.fromEntries(Object.entries(FILTERS).map(([name, filter]) => [name, h("select", { "aria-label": filter.label, onchange: () => this.applyFilters() }, h("option", { value: "" }, "any"), filter.values.map(value => h("option", {}, value)))]));
+    this.filters = new Filters(() => this.applyFilters());
+    this.sheet = new Sheet();
+    this.tip = new Tip();
     this.build(page);
     this.scatter = new Scatter(this.plot, {
-      palette: () => KINDS.map(kind => rgb(css(kind.colour))),
-      colours: () => ({ line: css("--line"), muted: css("--muted"), ink: css("--ink"), accent: css("--accent"), accentSoft: css("--accent-soft") }),
       onHover: (row, x, y) => this.hover(row, x, y),
       onPick: row => go(pageOf(run, "moment", `${this.idOf(row)}?at=${encodeURIComponent(this.survey.source)}`)),
-      onSelect: rows => { this.setSelecting(false); this.showSheet(rows, "Nothing is inside the lasso"); },
+      onSelect: rows => {
+        this.setSelecting(false);
+        this.showSheet(rows, "No points inside the lasso");
+      },
+      onDrawn: () => this.setDrawn(),
     });
-    this.plot.append(this.tip);
+    this.plot.append(this.tip.element);
     this.redraw = () => this.scatter.draw();
-    this.closePick = event => { if (event.type === "keydown" ? event.key === "Escape" : !this.actionPick.contains(event.target)) this.actionPick.open = false; };
     addEventListener("theme", this.redraw);
-    addEventListener("pointerdown", this.closePick);
-    addEventListener("keydown", this.closePick);
   }
 
   build(page) {
-    const { facts, run } = this;
-    this.sources = h("select", { "aria-label": "Where the transitions are read from", onchange: () => this.load(this.sources.value) });
-    this.follow = h("label.check", { title: "Read the running replay again every few seconds" }, h("input", { type: "checkbox", onchange: event => this.setFollowing(event.target.checked) }), "Follow");
-    this.lasso = h("button", { "aria-pressed": "false", title: "Draw around points (or drag with Shift)", onclick: () => this.setSelecting(!this.scatter.isSelecting) }, icon("lasso"), "Lasso");
-    this.sheetButton = h("button", { title: "All points in view, as small pictures", onclick: () => this.showSheet(this.scatter.rowsInView(), "There is no point in view") }, icon("grid"), "Contact sheet");
-    this.filterButton = h("button.narrow", { "aria-expanded": "false", onclick: () => this.filterButton.setAttribute("aria-expanded", String(this.filterRow.classList.toggle("open"))) }, "Filters");
-    this.legend = h("div.chips", { role: "group", "aria-label": "Kinds of transitions" });
-    this.actionChips = h("div.chips", { role: "group", "aria-label": "Actions" });
-    this.actionCaption = h("summary", { "aria-label": "Actions" });
-    this.actionPick = h("details.pick", {}, this.actionCaption, this.actionChips);
+    const { filters } = this;
     this.count = h("span.muted.small", { "aria-live": "polite" });
-    this.filterRow = h("div.filters", {}, Object.entries(this.filters).map(([name, select]) => h("label", {}, FILTERS[name].label, select)), h("span.field", {}, "Action", this.actionPick));
     this.plot = h("div.scatter", {});
-    this.tip = h("div.tip", { hidden: true });
-    this.sheet = h("section.sheet", { hidden: true });
-    replace(page,
-      heading(facts, null, [this.sources, this.follow]), tabs(run, "map"),
-      h("div.toolbar", {}, h("label.axis", {}, "Across", this.axisChoice("x")), h("label.axis", {}, "Up", this.axisChoice("y")), this.legend),
-      h("div.toolbar", {}, this.filterButton, this.filterRow, h("span.grow", {}), this.lasso, this.sheetButton,
-        h("button", { title: "Show everything (double click)", onclick: () => this.scatter.reset() }, icon("reset"), "Reset")),
-      this.plot, h("p.muted.small", {}, this.count, HOW, matchMedia("(pointer: coarse)").matches ? BY_TOUCH : BY_MOUSE), this.sheet);
+    const axis = side => h("label.axis", {}, `${side}-axis`, this.axisChoice(side));
+    const hint = matchMedia("(pointer: coarse)").matches ? BY_TOUCH : BY_MOUSE;
+    replace(
+      page,
+      heading(this.facts, null, this.buildSources()),
+      tabs(this.run, "map"),
+      h("div.toolbar", {}, axis("x"), axis("y"), filters.legend.element),
+      h("div.toolbar", {}, filters.button, filters.element, h("span.grow", {}), this.buildTools()),
+      this.plot,
+      h("p.muted.small", {}, this.count, hint),
+      this.sheet.element,
+    );
+  }
+
+  buildSources() {
+    const label = "Where the transitions are read from";
+    this.sources = h("select", { "aria-label": label, onchange: () => this.load(this.sources.value) });
+    const follow = h("input", { type: "checkbox", onchange: event => this.setFollowing(event.target.checked) });
+    this.follow = h("label.check", { title: "Read the running replay again every 8 seconds" }, follow, "Follow");
+    return [this.sources, this.follow];
+  }
+
+  buildTools() {
+    const select = {
+      "aria-pressed": "false",
+      title: "Draw around points (or drag with Shift)",
+      onclick: () => this.setSelecting(!this.scatter.isSelecting),
+    };
+    const sheet = {
+      title: "Thumbnails of all points in view",
+      onclick: () => this.showSheet(this.scatter.rowsInView(), "No points in view"),
+    };
+    const reset = { title: "Show everything (double click)", onclick: () => this.scatter.reset() };
+    this.lasso = h("button", select, icon("lasso"), "Lasso");
+    return [this.lasso, h("button", sheet, icon("grid"), "Contact sheet"), h("button", reset, icon("reset"), "Reset")];
   }
 
   axisChoice(side) {
-    const choice = h("select", { "aria-label": side === "x" ? "Across" : "Up", onchange: () => { this.axes[side] = choice.value; this.place({}); } },
-      Object.entries(AXIS_NAMES).map(([value, text]) => h("option", { value }, text)));
+    const options = Object.entries(AXIS_NAMES).map(([value, text]) => h("option", { value }, text));
+    const change = () => {
+      this.axes[side] = choice.value;
+      this.place({});
+    };
+    const choice = h("select", { "aria-label": `${side}-axis`, onchange: change }, options);
     choice.value = this.axes[side];
     return choice;
   }
 
-  idOf(row) { return String(this.survey.columns.identity[row]); }
+  idOf(row) {
+    return String(this.survey.columns.identity[row]);
+  }
 
-  take(survey) {
-    const before = this.survey && survey.source === this.survey.source && survey.rows <= MOST_FOLLOWED ? { survey: this.survey, x: this.scatter.x, y: this.scatter.y } : null;
+  /** Show a survey; `cache` has its axes that are known. */
+  take(survey, cache = {}) {
+    const isFollowed = survey.source === this.survey?.source && this.isComplete && survey.rows <= MOST_FOLLOWED;
+    const before = isFollowed ? { survey: this.survey, x: this.scatter.x.places, y: this.scatter.y.places } : null;
     this.survey = survey;
-    this.usual = usualReward(survey);
-    this.kinds = kindsOf(survey, this.usual);
-    this.counts = [0, 0, 0, 0];
-    for (const kind of this.kinds) this.counts[kind]++;
-    this.cache = {};
+    this.cache = cache;
+    this.drawn = new Promise(resolve => {
+      this.setDrawn = resolve;
+    });
     this.hover(-1);
-    this.scatter.setPoints(this.kinds, recycledOf(survey));
-    this.scatter.shown = this.accepted();
+    this.scatter.setPoints(survey.columns.look);
+    this.scatter.shown = this.filters.accepted(survey);
     this.place({ keepView: true, from: before && this.movedFrom(before), animate: before !== null });
-    this.drawLegend();
+    this.scatter.gestures.hoverAgain();
+    this.filters.legend.draw(survey);
     this.drawSources();
     this.describe();
   }
 
+  get isComplete() {
+    return this.survey.rows === this.survey.surveyed;
+  }
+
+  /** Once a part of a large replay is drawn, show all of it; `reported(name)` lets a measurement find both times. */
+  async complete(reported) {
+    await this.drawn;
+    reported("map");
+    await idle();
+    if (!this.isComplete && !this.hasLeft) await this.load(this.survey.source);
+    await this.drawn;
+    if (this.isComplete) reported("wholeMap");
+  }
+
   /** Where the transitions that were on the map before were then; new ones appear in place. */
   movedFrom({ survey, x, y }) {
-    const rows = new Map(), identity = this.survey.columns.identity;
+    const rows = new Map();
     survey.columns.identity.forEach((id, row) => rows.set(id, row));
-    const moved = (places, then) => places.map((place, row) => { const before = rows.get(identity[row]); return before === undefined ? place : then[before]; });
-    return [moved(this.placesOf("x"), x), moved(this.placesOf("y"), y)];
+    const before = Array.from(this.survey.columns.identity, id => rows.get(id));
+    const moved = (places, then) => places.map((place, row) => (before[row] === undefined ? place : then[before[row]]));
+    return [moved(this.axis("x").places, x), moved(this.axis("y").places, y)];
   }
 
   /** The names of the actions, which an emulator process reports later than the survey. */
-  name(environment) {
-    this.actions = environment.actions;
-    this.drawActions(environment.actions);
-  }
-
-  drawActions(names) {
-    this.actionsShown ??= new Set(names.keys());
-    if (this.actionsShown.size === this.actionCount) this.actionsShown = new Set(names.keys()); // all, as before
-    const chosen = this.actionsShown;
-    const chip = (name, action) => h("button.chip", { "aria-pressed": String(chosen.has(action)), onclick: event => { toggle(chosen, action); event.currentTarget.setAttribute("aria-pressed", String(chosen.has(action))); this.captionActions(); this.applyFilters(); } }, name);
-    this.actionCount = names.length;
-    this.actionNames = names;
-    replace(this.actionChips, names.map(chip), h("button.chip.quiet", { onclick: () => this.allActions(chosen.size < names.length) }, "all / none"));
-    this.captionActions();
-  }
-
-  captionActions() {
-    const chosen = [...this.actionsShown].sort((one, other) => one - other).map(action => this.actionNames[action]), count = this.actionCount;
-    this.actionCaption.textContent = chosen.length === count ? "any" : !chosen.length ? "none" : chosen.length < 3 ? chosen.join(", ") : `${chosen.length} of ${count}`;
-  }
-
-  allActions(on) {
-    this.actionsShown.clear();
-    if (on) for (let action = 0; action < this.actionCount; action++) this.actionsShown.add(action);
-    for (const chip of this.actionChips.querySelectorAll(".chip[aria-pressed]")) chip.setAttribute("aria-pressed", String(on));
-    this.captionActions();
-    this.applyFilters();
-  }
-
-  drawLegend() {
-    const text = place => place === 2 && this.usual ? `reward ≠ ${number(this.usual)}` : KINDS[place].text;
-    const chip = (kind, place) => place === 2 && this.usual === null ? null : h("button.chip", { "aria-pressed": String(this.kindsShown.has(place)), title: kind.hint, style: { "--dot": `var(${kind.colour})` }, onclick: () => { toggle(this.kindsShown, place); this.drawLegend(); this.applyFilters(); } },
-      h(`i.dot${place === 1 ? ".diamond" : ""}`, {}), text(place), h("span.muted", {}, short(this.counts[place])));
-    replace(this.legend, KINDS.map(chip));
+  nameActions(names) {
+    this.actions = names;
+    this.filters.actions.setNames(names);
   }
 
   drawSources() {
-    const labels = [...new Set([...(this.facts.sources.includes("live") ? ["live"] : []), this.survey.source, ...this.facts.sources])];
-    replace(this.sources, labels.map(label => h("option", { value: label }, label === "live" ? `Running replay, t = ${whole(this.survey.t)}` : `Checkpoint t = ${whole(Number(label))}`)));
+    const live = this.facts.sources.includes("live") ? ["live"] : [];
+    const labels = [...new Set([...live, this.survey.source, ...this.facts.sources])];
+    const text = label =>
+      label === "live" ? `Running replay, t = ${whole(this.survey.t)}` : `Checkpoint t = ${whole(Number(label))}`;
+    replace(
+      this.sources,
+      labels.map(label => h("option", { value: label }, text(label))),
+    );
     this.sources.value = this.survey.source;
     this.follow.hidden = !labels.includes("live");
     const box = this.follow.querySelector("input");
-    if (this.survey.source !== "live" && box.checked) { box.checked = false; this.setFollowing(false); }
-  }
-
-  /** Which rows all filters accept: 1 or 0 for each. */
-  accepted() {
-    const { columns, rows } = this.survey, shown = new Uint8Array(rows), conditions = [];
-    const wanted = KINDS.map((_, place) => this.kindsShown.has(place));
-    if (wanted.includes(false)) conditions.push(row => wanted[this.kinds[row]]);
-    if (this.actionsShown && this.actionsShown.size < this.actionCount) conditions.push(row => this.actionsShown.has(columns.action[row]));
-    for (const [name, select] of Object.entries(this.filters)) if (select.value) conditions.push(FILTERS[name].accepts(select.value, columns));
-    if (!conditions.length) return shown.fill(1);
-    for (let row = 0; row < rows; row++) shown[row] = conditions.every(accepts => accepts(row)) ? 1 : 0;
-    return shown;
+    if (this.survey.source !== "live" && box.checked) {
+      box.checked = false;
+      this.setFollowing(false);
+    }
   }
 
   applyFilters() {
-    this.scatter.setShown(this.accepted());
+    this.scatter.setShown(this.filters.accepted(this.survey));
     this.describe();
   }
 
   describe() {
-    const { survey } = this, count = this.scatter.shown.reduce((sum, one) => sum + one, 0);
-    const all = survey.rows < survey.stored ? `${whole(survey.rows)} of ${counted(survey.stored, "transition")}, evenly chosen` : counted(survey.rows, "transition");
-    this.count.textContent = survey.rows ? `${count < survey.rows ? `${whole(count)} shown of ` : ""}${all}. ` : "The replay is empty. ";
+    const { survey } = this,
+      all = countText(survey),
+      shown = this.scatter.shown.reduce((sum, one) => sum + one, 0);
+    const part = shown < survey.rows ? `${whole(shown)} shown of ` : "";
+    const rest = this.isComplete ? "" : "; loading the others";
+    this.count.textContent = survey.rows ? `${part}${all}${rest}. ` : "The replay is empty. ";
     this.scatter.over.setAttribute("aria-label", `Map of ${all}. The arrow keys move it, + and − zoom.`);
   }
 
-  placesOf(side) { return this.cache[this.axes[side]] ??= places(this.survey, this.axes[side], this.facts); }
-
-  place(options) {
-    this.scatter.setAxes(this.placesOf("x"), this.placesOf("y"), AXES[this.axes.x], AXES[this.axes.y], options);
+  axis(side) {
+    const name = this.axes[side];
+    return (this.cache[name] ??= axisOf(this.survey, name, this.facts));
   }
 
-  /** Show another source. A run that has ended continues as its newest checkpoint; one that is gone is not offered again. */
+  place(options) {
+    this.scatter.setAxes(this.axis("x"), this.axis("y"), options);
+  }
+
+  /** Show another source; if the run has ended, its newest checkpoint. */
   async load(at) {
-    if (this.isLoading) return;
-    this.isLoading = true;
+    this.loading?.abort();
+    const loading = (this.loading = new AbortController());
     await attempt(async () => {
       try {
-        this.take(await surveyOf(this.run, at));
+        await this.read(at, loading.signal);
       } catch (error) {
+        if (loading.signal.aborted) return;
         this.facts = await json(runUrl(this.run, "facts"));
         this.drawSources();
         if (at !== "live" || this.facts.sources[0] === "live") throw error;
-        this.take(await surveyOf(this.run, ""));
+        await this.read("", loading.signal);
         notice("The run has ended. This is its newest checkpoint.");
       }
     });
-    this.isLoading = false;
+    if (this.loading === loading) this.loading = null;
+  }
+
+  /** Read a source and show it. What takes long is done piece by piece, so that it does not delay the pointer. */
+  async read(at, signal) {
+    const survey = await surveyOf(this.run, at, { signal }),
+      cache = {};
+    for (const name of Object.values(this.axes)) {
+      await idle();
+      cache[name] = axisOf(survey, name, this.facts);
+    }
+    await idle();
+    if (!signal.aborted) this.take(survey, cache);
   }
 
   setFollowing(on) {
     clearInterval(this.timer);
     if (!on) return;
     this.load("live");
-    this.timer = setInterval(() => { if (!document.hidden) this.load("live"); }, FOLLOW_EVERY);
+    this.timer = setInterval(() => {
+      if (!document.hidden && !this.loading) this.load("live");
+    }, FOLLOW_EVERY);
   }
 
   setSelecting(on) {
@@ -229,50 +263,40 @@ class MapView {
     this.plot.classList.toggle("selecting", on);
   }
 
+  /** Show the frames of the point under the pointer, and what is known of it; nothing for -1. */
   hover(row, x, y) {
-    this.tip.hidden = row < 0;
-    if (row < 0) { this.tipRow = -1; return; }
-    if (this.tipRow === row) return;
+    if (row >= 0 && row === this.hovered) return;
+    this.hovered = row;
+    clearTimeout(this.resting);
+    if (row < 0) {
+      this.tip.hide();
+      return;
+    }
     warmUp(this.run); // whoever points at a moment may open it
-    this.tipRow = row;
-    const { columns } = this.survey, id = this.idOf(row), gain = columns.gain[row], recycled = isRecycled(columns.flags[row]);
+    const id = this.idOf(row),
+      at = encodeURIComponent(this.survey.source);
     const image = h("img", { alt: "", decoding: "async" });
-    clearTimeout(this.tipTimer);
-    this.tipTimer = setTimeout(() => { image.src = runUrl(this.run, `strip/${id}.png?at=${encodeURIComponent(this.survey.source)}`); }, 40);
     image.onerror = () => image.remove();
-    image.onload = () => this.placeTip(x, y);
-    replace(this.tip, h("div.film", {}, image),
-      h("p", {}, h(`i.dot${recycled ? ".diamond" : ""}`, { style: { "--dot": `var(${KINDS[this.kinds[row]].colour})` } }), h("b", {}, this.actions[columns.action[row]] ?? `action ${columns.action[row]}`), ` → reward ${number(columns.reward[row])}`, isTerminal(columns.flags[row]) ? ", terminal" : ""),
-      h("p.muted", {}, `priority ${number(columns.priority[row])} · age ${whole(columns.age[row])} · step ${whole(columns.position[row])} of its episode`),
-      recycled ? h("p.muted", {}, `recycled, ${counted(columns.depth[row], "step")} from play`, gain === gain ? ` · gain ${signed(gain)}` : "") : null,
-      h("p.muted.small", {}, `Moment ${id}`));
-    this.placeTip(x, y);
-  }
-
-  placeTip(x, y) {
-    const half = this.tip.offsetWidth / 2;
-    this.tip.style.left = `${Math.max(Math.min(x, this.scatter.width - half), half)}px`;
-    this.tip.style.top = `${y}px`;
-    this.tip.classList.toggle("below", y < this.scatter.height / 2);
+    image.onload = () => this.tip.place(this.scatter, x, y);
+    this.resting = setTimeout(() => {
+      image.src = runUrl(this.run, `strip/${id}.png?at=${at}`);
+    }, REST);
+    const facts = factsOf(this.survey, row, this.actions);
+    this.tip.show([h("div.film", {}, image), ...facts, h("p.muted.small", {}, `Moment ${id}`)], this.scatter, x, y);
   }
 
   showSheet(rows, empty) {
-    showSheet(this.sheet, { run: this.run, survey: this.survey, kinds: this.kinds, actions: this.actions, rows, empty });
-  }
-
-  /** Let a measurement find how long the first view took. */
-  report(began) {
-    requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.mapMilliseconds = String(Math.round(performance.now() - began)); }));
+    const { actions, run, survey } = this;
+    this.sheet.show({ run, survey, actions, rows, empty });
   }
 
   leave() {
+    this.hasLeft = true;
+    this.loading?.abort();
+    this.filters.leave();
     clearInterval(this.timer);
-    clearTimeout(this.tipTimer);
+    clearTimeout(this.resting);
     removeEventListener("theme", this.redraw);
-    removeEventListener("pointerdown", this.closePick);
-    removeEventListener("keydown", this.closePick);
     this.scatter.close();
   }
 }
-
-const toggle = (set, value) => set.has(value) ? set.delete(value) : set.add(value);

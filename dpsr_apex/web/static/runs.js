@@ -1,82 +1,196 @@
-// The table of all runs, live; several can be chosen to compare their curves.
+// The table of all runs, live; several can be selected to compare their curves.
 
-import { ago, counted, h, listen, number, pageOf, percent, replace, short, svg } from "./dom.js";
 import { go } from "./app.js";
+import { ago, counted, h, listen, number, pageOf, percent, replace, short, svg } from "./dom.js";
 
-const HEADS = [["Run", "name"], ["Environment", "wide"], ["Method", "wide"], ["Seed", "figure.wide"], ["Progress", "progress"], ["Last score", "figure"], ["Scores so far", "wide"], ["Changed", "figure.wide"]];
-const ORDER = { running: 0, failed: 1, damaged: 2, killed: 3, stopped: 4, finished: 5 };
+const HEADS = [
+  ["Run", "name"],
+  ["Environment", "wide"],
+  ["Method", "wide"],
+  ["Seed", "figure.wide"],
+  ["Progress", "progress"],
+  ["Last score", "figure"],
+  ["Scores", "wide"],
+  ["Changed", "figure.wide"],
+];
+const SPARK = { width: 120, height: 26 }; // CSS pixels
 
 export function showRuns(page, { session }) {
-  const lines = new Map(), chosen = new Set(), rows = new Map();
-  let wanted = "", complete = false;
-  const body = h("tbody", {}), count = h("span.muted", {}), waiting = h("p.muted", {}, "Reading the runs…");
-  const compare = h("button.primary", { disabled: true, title: "Choose runs in the table to overlay their curves", onclick: () => go(`/compare?${[...chosen].map(run => `run=${encodeURIComponent(run)}`).join("&")}`) }, "Compare");
-  const search = h("input", { type: "search", placeholder: "Filter runs", "aria-label": "Filter", oninput: () => { wanted = search.value.toLowerCase(); draw(); } });
-  const all = h("input", { type: "checkbox", "aria-label": "Choose all", onchange: () => { for (const line of shown()) { choose(line.run, all.checked); rows.get(line.run).element.querySelector("input").checked = all.checked; } } });
-  replace(page,
-    h("div.bar", {}, h("h1", {}, "Runs"), count, h("span.grow", {}), search, compare),
-    h("div.scroll", {}, h("table.runs", {}, h("thead", {}, h("tr", {}, h("th.check", {}, all), ...HEADS.map(([name, kind]) => h(`th.${kind}`, {}, name)))), body)),
-    waiting);
+  const view = new RunsView(page, session.root);
+  return listen(
+    "/api/runs",
+    event => view.take(event),
+    problem => view.warn(problem),
+  );
+}
 
-  const shown = () => [...lines.values()]
-    .filter(line => wanted.split(/\s+/).every(word => [line.run, line.environment, line.method, line.state, `seed ${line.seed}`].join(" ").toLowerCase().includes(word)))
-    .sort((one, other) => (ORDER[one.state] !== 0) - (ORDER[other.state] !== 0) || (other.changed ?? 0) - (one.changed ?? 0));
+class RunsView {
+  constructor(page, root) {
+    this.root = root;
+    this.lines = new Map(); // by run
+    this.rows = new Map(); // by run: the line, its element, and whether it is selected
+    this.selected = new Set();
+    this.isComplete = false;
+    this.body = h("tbody", {});
+    this.count = h("span.muted", {});
+    this.waiting = h("p.muted", {}, "Reading the runs…");
+    const compare = {
+      disabled: true,
+      title: "Select runs in the table to overlay their curves",
+      onclick: () => this.compare(),
+    };
+    this.button = h("button.primary", compare, "Compare");
+    this.search = h("input", {
+      type: "search",
+      placeholder: "Filter runs",
+      "aria-label": "Filter",
+      oninput: () => this.draw(),
+    });
+    this.all = h("input", { type: "checkbox", "aria-label": "Select all runs", onchange: () => this.selectAll() });
+    const heads = HEADS.map(([name, kind]) => h(`th.${kind}`, {}, name));
+    const head = h("thead", {}, h("tr", {}, h("th.check", {}, this.all), heads));
+    replace(
+      page,
+      h("div.bar", {}, h("h1", {}, "Runs"), this.count, h("span.grow", {}), this.search, this.button),
+      h("div.scroll", {}, h("table.runs", {}, head, this.body)),
+      this.waiting,
+    );
+  }
 
-  function choose(run, is) {
-    if (is) chosen.add(run);
-    else chosen.delete(run);
-    if (rows.has(run)) rows.get(run).isChosen = is;
-    compare.disabled = !chosen.size;
-    compare.textContent = chosen.size ? `Compare ${chosen.size}` : "Compare";
+  take(event) {
+    for (const line of event.lines) this.lines.set(line.run, line);
+    for (const run of event.gone ?? []) {
+      this.lines.delete(run);
+      this.select(run, false);
+    }
+    this.isComplete ||= Boolean(event.complete);
+    if (event.lines.length || event.gone?.length || event.complete) this.draw();
+  }
+
+  warn(problem) {
+    if (!problem) return;
+    this.waiting.hidden = false;
+    this.waiting.textContent = problem;
+  }
+
+  /** The lines that the filter accepts: running runs first, then those that have changed last. */
+  shown() {
+    const words = this.search.value.toLowerCase().split(/\s+/);
+    const text = line =>
+      [line.run, line.environment, line.method, line.state, `seed ${line.seed}`].join(" ").toLowerCase();
+    const isEnded = line => Number(line.state !== "running");
+    return [...this.lines.values()]
+      .filter(line => words.every(word => text(line).includes(word)))
+      .sort((one, other) => isEnded(one) - isEnded(other) || (other.changed ?? 0) - (one.changed ?? 0));
+  }
+
+  select(run, isSelected) {
+    if (isSelected) this.selected.add(run);
+    else this.selected.delete(run);
+    if (this.rows.has(run)) this.rows.get(run).isSelected = isSelected;
+    this.button.disabled = !this.selected.size;
+    this.button.textContent = this.selected.size ? `Compare ${this.selected.size}` : "Compare";
+  }
+
+  selectAll() {
+    for (const { run } of this.shown()) {
+      this.select(run, this.all.checked);
+      this.rows.get(run).element.querySelector("input").checked = this.all.checked;
+    }
+  }
+
+  compare() {
+    go(`/compare?${[...this.selected].map(run => `run=${encodeURIComponent(run)}`).join("&")}`);
   }
 
   /** Draw what has changed: rows stay in place, so that one of them can have the focus. */
-  function draw() {
-    const found = shown(), elements = found.map(line => {
-      const known = rows.get(line.run);
-      if (known?.line === line && known.isChosen === chosen.has(line.run)) return known.element;
-      const element = row(line, chosen.has(line.run), is => choose(line.run, is));
-      rows.set(line.run, { line, element, isChosen: chosen.has(line.run) });
-      return element;
-    });
-    if (elements.length !== body.children.length || elements.some((element, place) => element !== body.children[place])) replace(body, elements);
-    const running = [...lines.values()].filter(line => line.state === "running").length;
-    count.textContent = `${counted(lines.size, "run")}${running ? `, ${running} running` : ""}${found.length < lines.size ? `, ${found.length} shown` : ""}`;
-    waiting.hidden = complete && lines.size > 0;
-    if (complete && !lines.size) waiting.textContent = `There are no runs in ${session.root} yet. Start one: dpsr-apex train quickstart`;
+  draw() {
+    const found = this.shown(),
+      elements = found.map(line => this.row(line)),
+      present = this.body.children;
+    const isSame = elements.length === present.length && elements.every((element, place) => element === present[place]);
+    if (!isSame) replace(this.body, elements);
+    const running = [...this.lines.values()].filter(line => line.state === "running").length;
+    const parts = [
+      counted(this.lines.size, "run"),
+      running ? `${running} running` : null,
+      found.length < this.lines.size ? `${found.length} shown` : null,
+    ];
+    this.count.textContent = parts.filter(Boolean).join(", ");
+    this.waiting.hidden = this.isComplete && this.lines.size > 0;
+    if (this.isComplete && !this.lines.size) {
+      this.waiting.textContent = `There are no runs in ${this.root} yet. Start one: dpsr-apex train quickstart`;
+    }
   }
 
-  const unlisten = listen("/api/runs", event => {
-    for (const line of event.lines) lines.set(line.run, line);
-    for (const run of event.gone ?? []) { lines.delete(run); choose(run, false); }
-    complete ||= event.complete;
-    if (event.lines.length || event.gone?.length || event.complete) draw();
-  }, problem => { if (problem) { waiting.hidden = false; waiting.textContent = problem; } });
-  return unlisten;
+  row(line) {
+    const known = this.rows.get(line.run),
+      isSelected = this.selected.has(line.run);
+    if (known?.line === line && known.isSelected === isSelected) return known.element;
+    const element = rowOf(line, isSelected, is => this.select(line.run, is));
+    this.rows.set(line.run, { line, element, isSelected });
+    return element;
+  }
 }
 
-function row(line, isChosen, onChoose) {
-  const check = h("td.check", {}, h("input", { type: "checkbox", checked: isChosen, "aria-label": `Choose ${line.run}`, onchange: event => onChoose(event.target.checked) }));
-  const name = h("td.name", {}, h("a", { href: pageOf(line.run) }, line.run), h("div.state", { "data-state": line.state }, line.state, line.note ? h("span.muted", {}, ` · ${line.note}`) : null));
-  const open = event => { if (!event.target.closest("a, input")) go(pageOf(line.run)); };
-  if (line.state === "damaged") return h("tr", { onclick: open }, check, name, h("td.muted", { colSpan: HEADS.length - 1 }, "This run cannot be read."));
-  const share = Math.min(line.done / line.goal, 1);
-  return h("tr", { onclick: open }, check, name,
-    h("td.wide", {}, line.environment), h("td.wide", {}, line.method), h("td.figure.wide", {}, String(line.seed)),
-    h("td.progress", { title: `${number(line.done)} of ${number(line.goal)} ${line.unit}` }, h("div.meter", {}, h("i", { style: { width: percent(share, 1).replace(" ", "") } })), h("span.muted", {}, `${percent(share)} of ${short(line.goal)}`)),
-    h("td.figure", {}, short(line.score)), h("td.wide", {}, spark(line.spark)), h("td.figure.muted.wide", { title: new Date(1000 * line.changed).toLocaleString() }, ago(line.changed)));
+function rowOf(line, isSelected, onSelect) {
+  const box = {
+    type: "checkbox",
+    checked: isSelected,
+    "aria-label": `Select ${line.run}`,
+    onchange: event => onSelect(event.target.checked),
+  };
+  const note = line.note ? h("span.muted", {}, ` · ${line.note}`) : null;
+  const state = h("div.state", { "data-state": line.state }, line.state, note);
+  const open = event => {
+    if (!event.target.closest("a, input")) go(pageOf(line.run));
+  };
+  const unreadable = h("td.muted", { colSpan: HEADS.length - 1 }, "This run cannot be read.");
+  return h(
+    "tr",
+    { onclick: open },
+    h("td.check", {}, h("input", box)),
+    h("td.name", {}, h("a", { href: pageOf(line.run) }, line.run), state),
+    line.state === "damaged" ? unreadable : cellsOf(line),
+  );
+}
+
+function cellsOf(line) {
+  const share = Math.min(line.done / line.goal, 1),
+    width = percent(share, 1).replace(" ", "");
+  const progress = { title: `${number(line.done)} of ${number(line.goal)} ${line.unit}` };
+  const changed = { title: new Date(1000 * line.changed).toLocaleString() };
+  const meter = h("div.meter", {}, h("i", { style: { width } }));
+  return [
+    h("td.wide", {}, line.environment),
+    h("td.wide", {}, line.method),
+    h("td.figure.wide", {}, String(line.seed)),
+    h("td.progress", progress, meter, h("span.muted", {}, `${percent(share)} of ${short(line.goal)}`)),
+    h("td.figure", {}, short(line.score)),
+    h("td.wide", {}, sparkline(line.spark)),
+    h("td.figure.muted.wide", changed, ago(line.changed)),
+  ];
 }
 
 /** A line of scores, without axes. */
-function spark(points) {
-  const width = 120, height = 26;
-  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "sparkline", "aria-hidden": "true" });
+function sparkline(points) {
+  const { width, height } = SPARK;
+  const drawing = svg("svg", {
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    class: "sparkline",
+    "aria-hidden": "true",
+  });
   if (points.length < 2) return drawing;
-  const xs = points.map(point => point[0]), ys = points.map(point => point[1]);
+  const xs = points.map(([x]) => x),
+    ys = points.map(([, y]) => y);
   const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-  const at = ([x, y]) => `${(2 + (width - 4) * (x - left) / (right - left || 1)).toFixed(1)},${(height - 3 - (height - 6) * (y - low) / (high - low || 1)).toFixed(1)}`;
-  const line = points.map(at).join(" ");
-  const [endX, endY] = at(points.at(-1)).split(",");
-  drawing.append(svg("polyline", { points: line }), svg("circle", { cx: endX, cy: endY, r: 2.2 }));
+  const places = points.map(([x, y]) => [
+    (2 + ((width - 4) * (x - left)) / (right - left || 1)).toFixed(1),
+    (height - 3 - ((height - 6) * (y - low)) / (high - low || 1)).toFixed(1),
+  ]);
+  const [cx, cy] = places.at(-1);
+  drawing.append(svg("polyline", { points: places.join(" ") }), svg("circle", { cx, cy, r: 2.2 }));
   return drawing;
 }

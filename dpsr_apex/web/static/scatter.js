@@ -1,81 +1,83 @@
 // A scatter plot of millions of points: axes, and what the pointer and the keys do with it.
 //
-// Points are given in the order of their rows, with a kind each. Common kinds are drawn first, so that rare ones are on top.
-// Moving from one pair of axes to another, or to a later state of the same points, is animated. The pointer zooms, pans,
-// points and draws a lasso.
+// Points are given in the order in which they are drawn: common kinds first, so that rare ones are on top. In each frame as
+// many are drawn as this machine can draw without delaying the pointer: all of them with a graphics card, a part without
+// one, and the others in the frames that follow. Moving from one pair of axes to another, or to a later state of the same
+// points, is animated. The pointer zooms, pans, points and draws a lasso.
 
 import { drawAxes, MARGIN } from "./axes.js";
+import { css } from "./dom.js";
+import { Gestures } from "./gestures.js";
+import { Grid, isInside } from "./grid.js";
 import { Points } from "./points.js";
+import { kindOf, KINDS, palette, startsOf } from "./survey.js";
 
-const NOWHERE = 1e30;
-const CELLS = 256; // of the grid in which points are found, in each direction
 const NEAR = 9; // pixels
-const MOST_LOOKED_AT = 60_000; // points, to find the nearest one
 const MOST_ANIMATED = 400_000; // points
+const FEWEST = 50_000; // points in a frame
+const FAST = 36; // milliseconds: after a frame that took less, more points are drawn in the next one
+const SLOW = 60; // milliseconds: after a frame that took more, fewer points are drawn in the next one
+const MOST_PARTS = 60; // of all points: WebGL allows strides of less than 256 bytes
+// prettier-ignore
 const LOOKS = [[1e3, 8, 0.9], [4e3, 6.5, 0.78], [2e4, 5, 0.62], [1e5, 3.2, 0.45], [4e5, 2.4, 0.34]]; // by the greatest number of points: size and opacity
+const SMALLEST = [1.9, 0.26];
 
 export class Scatter {
-  constructor(element, { palette, colours, onHover, onPick, onSelect }) {
-    this.element = element;
-    this.palette = palette;
-    this.colours = colours;
-    Object.assign(this, { onHover, onPick, onSelect });
-    const [back, canvas, over] = ["back", "points", "over"].map(name => Object.assign(document.createElement("canvas"), { className: name }));
+  constructor(element, { onHover, onPick, onSelect, onDrawn }) {
+    Object.assign(this, { element, onHover, onPick, onSelect, onDrawn });
+    const [back, canvas, over] = ["back", "points", "over"].map(name =>
+      Object.assign(document.createElement("canvas"), { className: name }),
+    );
     Object.assign(this, { back, canvas, over }); // the grid, the points, and what follows the pointer
     element.append(back, canvas, over);
     this.over.tabIndex = 0;
     this.over.setAttribute("role", "img");
-    this.points = new Points(this.canvas, () => { this.upload(); this.draw(); });
+    this.points = new Points(this.canvas, () => {
+      this.upload();
+      this.draw();
+    });
     this.count = 0;
     this.view = null;
     this.full = null;
     this.mixing = 1;
     this.turn = 0; // of animations
-    this.hovered = -1;
-    this.lasso = null;
+    this.drawing = 0; // number of the last frame
+    this.pace = FEWEST; // points in a frame
+    this.hovered = -1; // row
     this.isSelecting = false;
-    this.pointers = new Map();
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(element);
-    this.listen();
+    this.gestures = new Gestures(this, this.over);
   }
 
-  /** Show other points: their kinds (0 to 3), and 1 for those that are drawn as a diamond. */
-  setPoints(kinds, diamonds) {
-    this.count = kinds.length;
-    this.kinds = kinds;
-    this.diamonds = diamonds;
-    const starts = new Uint32Array(5);
-    for (let row = 0; row < this.count; row++) starts[kinds[row] + 1]++;
-    for (let kind = 0; kind < 4; kind++) starts[kind + 1] += starts[kind];
-    this.order = new Uint32Array(this.count); // rows in the order in which they are drawn
-    const next = starts.slice();
-    for (let row = 0; row < this.count; row++) this.order[next[kinds[row]]++] = row;
+  /** Show other points, given their looks, by kind: a kind from 0 to 3, plus 4 for a diamond. */
+  setPoints(looks) {
+    this.drawing++; // nothing more of the former ones
+    this.count = looks.length;
+    this.looks = looks;
+    this.starts = startsOf(looks);
     this.x = this.y = null;
     this.shown = new Uint8Array(this.count).fill(1);
     this.hovered = -1;
   }
 
-  /** Place the points: x and y of each row on the scales of two axes; NaN where a row has no value.
+  /** Place the points on two axes: { title, scale, places of all rows on the scale (NaN without a value), extent }.
    *
    * `from` has the places from which the points move there; without it, those where they are.
    */
-  setAxes(x, y, axisX, axisY, { keepView = false, animate = true, from = null } = {}) {
-    const isSame = this.axisX && this.axisX.title === axisX.title && this.axisY.title === axisY.title;
-    const wasFull = this.view && this.full && same(this.view, this.full);
-    this.oldX = from?.[0] ?? this.x ?? x;
-    this.oldY = from?.[1] ?? this.y ?? y;
-    this.x = x;
-    this.y = y;
-    this.axisX = axisX;
-    this.axisY = axisY;
-    this.full = { ...extent(x, "left", "right"), ...extent(y, "bottom", "top") };
-    const before = this.view;
-    if (!this.view || !keepView || !isSame || wasFull) this.view = { ...this.full };
-    this.grid = null;
+  setAxes(x, y, { keepView = false, animate = true, from = null } = {}) {
+    const isSame = this.axes?.[0] === x.title && this.axes[1] === y.title,
+      wasFull = this.view && same(this.view, this.full);
+    const before = this.view,
+      old = from ?? [this.x?.places, this.y?.places],
+      isMoved = old[0] !== x.places || old[1] !== y.places;
+    Object.assign(this, { x, y, axes: [x.title, y.title], grid: null });
+    this.full = { ...widened(x.extent, "left", "right"), ...widened(y.extent, "bottom", "top") };
+    if (!before || !keepView || !isSame || wasFull) this.view = { ...this.full };
     this.upload();
     this.settle();
-    if (animate && before && this.count < MOST_ANIMATED && this.oldX.length === x.length && (this.oldX !== x || this.oldY !== y)) this.animate(before);
+    if (animate && isMoved && before && this.count < MOST_ANIMATED && old[0]?.length === this.count)
+      this.animate(before, old);
     else this.draw();
   }
 
@@ -89,26 +91,21 @@ export class Scatter {
 
   upload() {
     if (!this.x) return;
-    const ordered = values => {
-      const sorted = new Float32Array(this.count), order = this.order;
-      for (let place = 0; place < sorted.length; place++) { const value = values[order[place]]; sorted[place] = value === value ? value : NOWHERE; }
-      return sorted;
-    };
-    const toX = ordered(this.x), toY = ordered(this.y);
-    this.points.put("toX", toX);
-    this.points.put("toY", toY);
-    this.points.put("fromX", this.oldX === this.x ? toX : ordered(this.oldX));
-    this.points.put("fromY", this.oldY === this.y ? toY : ordered(this.oldY));
-    const kinds = new Uint8Array(this.count);
-    for (let place = 0; place < kinds.length; place++) kinds[place] = this.kinds[this.order[place]] + 4 * this.diamonds[this.order[place]];
-    this.points.put("kind", kinds);
+    this.points.put("look", this.looks);
+    this.points.put("toX", this.x.places);
+    this.points.put("toY", this.y.places);
     this.uploadShown();
   }
 
+  /** A point without a place on one of the axes is not shown. */
   uploadShown() {
-    const sorted = new Uint8Array(this.count), { x, y, order, shown } = this;
-    for (let place = 0; place < sorted.length; place++) { const row = order[place]; sorted[place] = shown[row] && x[row] === x[row] && y[row] === y[row] ? 1 : 0; }
-    this.points.put("shown", sorted);
+    const { shown } = this,
+      x = this.x.places,
+      y = this.y.places,
+      visible = new Uint8Array(this.count);
+    for (let row = 0; row < visible.length; row++)
+      visible[row] = shown[row] && x[row] === x[row] && y[row] === y[row] ? 1 : 0;
+    this.points.put("shown", visible);
   }
 
   /** End an animation: all points are where they belong. */
@@ -117,13 +114,21 @@ export class Scatter {
     this.mixing = 1;
   }
 
-  animate(before) {
-    const began = performance.now(), target = { ...this.view }, length = 420, turn = this.turn;
+  /** Move from another view, and the points from other places; those that had none appear where they belong. */
+  animate(before, [oldX, oldY]) {
+    const known = (old, places) => old.map((place, row) => (place === place ? place : places[row]));
+    this.points.put("fromX", known(oldX, this.x.places));
+    this.points.put("fromY", known(oldY, this.y.places));
+    const began = performance.now(),
+      target = { ...this.view },
+      length = 420,
+      turn = this.turn;
     this.mixing = 0;
     this.view = { ...before };
     const step = now => {
       if (turn !== this.turn) return; // the pointer or other axes have moved the view meanwhile
-      const share = Math.min((now - began) / length, 1), eased = share < 0.5 ? 4 * share ** 3 : 1 - (-2 * share + 2) ** 3 / 2;
+      const share = Math.min((now - began) / length, 1),
+        eased = share < 0.5 ? 4 * share ** 3 : 1 - (-2 * share + 2) ** 3 / 2;
       this.mixing = eased;
       for (const side of Object.keys(target)) this.view[side] = before[side] + (target[side] - before[side]) * eased;
       this.drawNow();
@@ -133,7 +138,8 @@ export class Scatter {
   }
 
   resize() {
-    const box = this.element.getBoundingClientRect(), ratio = Math.min(devicePixelRatio || 1, 2);
+    const box = this.element.getBoundingClientRect(),
+      ratio = Math.min(devicePixelRatio || 1, 2);
     this.width = Math.max(box.width, 50);
     this.height = Math.max(box.height, 50);
     this.ratio = ratio;
@@ -147,17 +153,70 @@ export class Scatter {
   draw() {
     if (this.isDue) return;
     this.isDue = true;
-    requestAnimationFrame(() => { this.isDue = false; this.drawNow(); });
+    requestAnimationFrame(() => {
+      this.isDue = false;
+      this.drawNow();
+    });
   }
 
   drawNow() {
     if (!this.view || !this.width) return;
-    const { view, ratio, inner } = this, [size, opacity] = this.look();
+    const { inner } = this;
     if (inner.width <= 0 || inner.height <= 0) return;
-    const box = [inner.left, this.height - inner.bottom, inner.width, inner.height].map(value => Math.round(value * ratio));
-    this.points.draw(this.count, { box, view, mixing: this.mixing, size: size * ratio, opacity, palette: this.palette() });
-    drawAxes(this.cleared(this.back), this, view, this.axisX, this.axisY, this.colours());
+    this.points.clear();
+    this.drawParts(this.parts());
+    drawAxes(this.cleared(this.back), this, this.view, this.x, this.y, themeColours());
     this.drawOver();
+  }
+
+  /** All points in the order in which they are drawn, each part small enough for a frame.
+   *
+   * If a frame cannot have all of them, the first parts are spread over all kinds, for a first impression. The others
+   * follow kind by kind, and rare kinds are repeated, because common ones have covered them.
+   */
+  parts() {
+    const every = this.pace >= this.count ? 1 : Math.min(Math.ceil(this.count / FEWEST), MOST_PARTS),
+      impression = [],
+      others = [];
+    for (const kind of KINDS.keys()) {
+      for (let part = 0; part < every; part++) {
+        const first = this.starts[kind] + part,
+          count = Math.ceil((this.starts[kind + 1] - first) / every);
+        if (count <= 0) break;
+        if (!part) impression.push({ first, every, count });
+        if (every > 1 && (part || kind)) others.push({ first, every, count });
+      }
+    }
+    return [...impression, ...others];
+  }
+
+  /** Draw as many parts as a frame can have, and the others in the frames that follow. */
+  drawParts(parts) {
+    const { inner, ratio, view } = this,
+      [size, opacity] = this.look(),
+      drawing = ++this.drawing,
+      began = performance.now();
+    const box = [inner.left, this.height - inner.bottom, inner.width, inner.height].map(value =>
+      Math.round(value * ratio),
+    );
+    let end = 0,
+      count = 0;
+    while (end < parts.length && (!end || count + parts[end].count <= this.pace)) count += parts[end++].count;
+    this.points.draw(parts.slice(0, end), {
+      box,
+      view,
+      mixing: this.mixing,
+      size: size * ratio,
+      opacity,
+      palette: palette(),
+    });
+    requestAnimationFrame(() => {
+      const length = performance.now() - began;
+      this.pace = length < FAST ? 2 * this.pace : length > SLOW ? Math.max(this.pace / 2, FEWEST) : this.pace;
+      if (drawing !== this.drawing || !this.element.isConnected) return; // another picture was begun
+      if (end < parts.length) this.drawParts(parts.slice(end));
+      else this.onDrawn?.();
+    });
   }
 
   /** The context of a canvas, without its former content, in CSS pixels. */
@@ -170,14 +229,17 @@ export class Scatter {
 
   /** The size and the opacity of points: larger if there are few on much space. */
   look() {
-    const { view, full, inner } = this, wide = (view.right - view.left) / (full.right - full.left), high = (view.top - view.bottom) / (full.top - full.bottom);
+    const { view, full, inner } = this,
+      wide = (view.right - view.left) / (full.right - full.left),
+      high = (view.top - view.bottom) / (full.top - full.bottom);
     const dense = this.count * Math.min(wide * high, 1) * (600_000 / (inner.width * inner.height));
     for (const [most, size, opacity] of LOOKS) if (dense <= most) return [size, opacity];
-    return [1.9, 0.26];
+    return SMALLEST;
   }
 
   drawOver() {
-    const context = this.cleared(this.over), colours = this.colours();
+    const context = this.cleared(this.over),
+      colours = themeColours();
     if (this.hovered >= 0) {
       const [x, y] = this.pixelsOf(this.hovered);
       context.lineWidth = 2;
@@ -186,12 +248,12 @@ export class Scatter {
       context.arc(x, y, 7, 0, 2 * Math.PI);
       context.stroke();
     }
-    if (this.lasso) {
+    if (this.gestures.lasso) {
       context.lineWidth = 1.5;
       context.strokeStyle = colours.accent;
       context.fillStyle = colours.accentSoft;
       context.beginPath();
-      for (const [x, y] of this.lasso) context.lineTo(x, y);
+      for (const [x, y] of this.gestures.lasso) context.lineTo(x, y);
       context.closePath();
       context.fill();
       context.stroke();
@@ -199,125 +261,69 @@ export class Scatter {
   }
 
   get inner() {
-    const left = MARGIN.left, top = MARGIN.top, right = this.width - MARGIN.right, bottom = this.height - MARGIN.bottom;
+    const left = MARGIN.left,
+      top = MARGIN.top,
+      right = this.width - MARGIN.right,
+      bottom = this.height - MARGIN.bottom;
     return { left, top, right, bottom, width: right - left, height: bottom - top };
   }
 
   pixelsOf(row) {
     const { inner, view } = this;
-    return [inner.left + inner.width * (this.x[row] - view.left) / (view.right - view.left), inner.bottom - inner.height * (this.y[row] - view.bottom) / (view.top - view.bottom)];
+    return [
+      inner.left + (inner.width * (this.x.places[row] - view.left)) / (view.right - view.left),
+      inner.bottom - (inner.height * (this.y.places[row] - view.bottom)) / (view.top - view.bottom),
+    ];
   }
 
   placeOf(x, y) {
     const { inner, view } = this;
-    return [view.left + (view.right - view.left) * (x - inner.left) / inner.width, view.bottom + (view.top - view.bottom) * (inner.bottom - y) / inner.height];
-  }
-
-  /** Sort the points into cells, so that those near the pointer are found at once. */
-  buildGrid() {
-    const { x, y, full, count } = this, starts = new Uint32Array(CELLS * CELLS + 1), cells = new Uint16Array(count);
-    const width = full.right - full.left, height = full.top - full.bottom, outside = CELLS * CELLS - 1;
-    for (let row = 0; row < count; row++) {
-      const column = Math.min(CELLS * (x[row] - full.left) / width | 0, CELLS - 1), line = Math.min(CELLS * (y[row] - full.bottom) / height | 0, CELLS - 1);
-      const cell = x[row] === x[row] && y[row] === y[row] ? line * CELLS + column : outside;
-      cells[row] = cell;
-      starts[cell + 1]++;
-    }
-    for (let cell = 0; cell < CELLS * CELLS; cell++) starts[cell + 1] += starts[cell];
-    const rows = new Uint32Array(count), next = starts.slice();
-    for (let row = 0; row < count; row++) rows[next[cells[row]]++] = row;
-    this.grid = { starts, rows };
+    return [
+      view.left + ((view.right - view.left) * (x - inner.left)) / inner.width,
+      view.bottom + ((view.top - view.bottom) * (inner.bottom - y)) / inner.height,
+    ];
   }
 
   /** The shown point nearest to a pixel; -1 if none is near. */
   nearest(px, py, reach = NEAR) {
     if (!this.x) return -1;
-    if (!this.grid) this.buildGrid();
-    const { full, x, y, view, inner } = this, [x0, y0] = this.placeOf(px - reach, py + reach), [x1, y1] = this.placeOf(px + reach, py - reach);
-    const cell = (place, low, high) => Math.max(0, Math.min(CELLS - 1, Math.floor(CELLS * (place - low) / (high - low))));
-    const [c0, c1, l0, l1] = [cell(x0, full.left, full.right), cell(x1, full.left, full.right), cell(y0, full.bottom, full.top), cell(y1, full.bottom, full.top)];
-    const scaleX = inner.width / (view.right - view.left), scaleY = inner.height / (view.top - view.bottom), [cx, cy] = this.placeOf(px, py);
-    let best = -1, distance = reach * reach, looked = 0;
-    for (let line = l0; line <= l1; line++) {
-      for (let place = this.grid.starts[line * CELLS + c0]; place < this.grid.starts[line * CELLS + c1 + 1]; place++) {
-        if (++looked > MOST_LOOKED_AT) return best;
-        const row = this.grid.rows[place];
-        if (!this.shown[row]) continue;
-        const dx = (x[row] - cx) * scaleX, dy = (y[row] - cy) * scaleY, found = dx * dx + dy * dy - this.kinds[row] * 4; // rare kinds first
-        if (found < distance) { distance = found; best = row; }
-      }
-    }
-    return best;
+    this.grid ??= new Grid(this.x.places, this.y.places, this.full);
+    const { view, inner } = this,
+      scale = [inner.width / (view.right - view.left), inner.height / (view.top - view.bottom)];
+    return this.grid.nearest(this.placeOf(px, py), reach, scale, row =>
+      this.shown[row] ? 4 * kindOf(this.looks[row]) : -1,
+    ); // rare kinds first
   }
 
-  listen() {
-    const over = this.over, at = event => { const box = over.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-    over.addEventListener("wheel", event => {
-      event.preventDefault();
-      const [x, y] = at(event);
-      this.zoom(Math.exp(event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), x, y, event.shiftKey ? "x" : event.altKey ? "y" : "");
-    }, { passive: false });
-    over.addEventListener("pointerdown", event => {
-      over.setPointerCapture(event.pointerId);
-      this.pointers.set(event.pointerId, at(event));
-      this.moved = 0;
-      if (this.pointers.size === 1 && (this.isSelecting || event.shiftKey)) this.lasso = [at(event)];
-      else this.lasso = null;
-    });
-    over.addEventListener("pointermove", event => {
-      const [x, y] = at(event), before = this.pointers.get(event.pointerId);
-      if (before) this.drag(event.pointerId, before, [x, y]);
-      else this.hover(x, y);
-    });
-    const up = event => {
-      const place = this.pointers.get(event.pointerId);
-      this.pointers.delete(event.pointerId);
-      if (this.lasso && this.lasso.length > 3) this.select();
-      else if (place && this.moved < (event.pointerType === "touch" ? 12 : 5) && event.type === "pointerup") this.pick(...place, event.pointerType === "touch");
-      this.lasso = null;
-      this.draw();
-    };
-    over.addEventListener("pointerup", up);
-    over.addEventListener("pointercancel", up);
-    over.addEventListener("pointerleave", event => { if (!this.pointers.size && event.pointerType !== "touch") this.point(-1); });
-    over.addEventListener("dblclick", () => this.reset());
-    over.addEventListener("keydown", event => {
-      const keys = { "+": [0.8], "=": [0.8], "-": [1.25], 0: [], ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1] }[event.key];
-      if (!keys) return;
-      event.preventDefault();
-      if (!keys.length) this.reset();
-      else if (keys.length === 1) this.zoom(keys[0], this.inner.left + this.inner.width / 2, this.inner.top + this.inner.height / 2, "");
-      else this.move(keys[0] * (this.view.right - this.view.left), keys[1] * (this.view.top - this.view.bottom));
-    });
-  }
-
-  drag(id, before, now) {
-    this.moved += Math.abs(now[0] - before[0]) + Math.abs(now[1] - before[1]);
-    if (this.lasso) this.lasso.push(now);
-    else if (this.pointers.size === 2) {
-      const other = [...this.pointers].find(([one]) => one !== id)[1], apart = point => Math.hypot(point[0] - other[0], point[1] - other[1]);
-      this.zoom(apart(before) / Math.max(apart(now), 1), (now[0] + other[0]) / 2, (now[1] + other[1]) / 2, "");
-    } else if (this.moved > 4) {
-      const [x0, y0] = this.placeOf(...before), [x1, y1] = this.placeOf(...now);
-      this.move(x0 - x1, y0 - y1);
-    }
-    this.pointers.set(id, now);
-    this.draw();
+  /** Move the view with a pointer. */
+  drag(before, now) {
+    const [x0, y0] = this.placeOf(...before),
+      [x1, y1] = this.placeOf(...now);
+    this.move(x0 - x1, y0 - y1);
   }
 
   move(dx, dy) {
     this.settle();
-    this.view = { left: this.view.left + dx, right: this.view.right + dx, bottom: this.view.bottom + dy, top: this.view.top + dy };
+    this.view = {
+      left: this.view.left + dx,
+      right: this.view.right + dx,
+      bottom: this.view.bottom + dy,
+      top: this.view.top + dy,
+    };
     this.draw();
   }
 
-  zoom(factor, x, y, only) {
+  /** Zoom around a pixel, along one axis if `only` is "x" or "y". */
+  zoom(factor, pixel, only) {
     this.settle();
-    const [cx, cy] = this.placeOf(x, y), view = this.view, full = this.full;
+    const { view, full } = this,
+      [cx, cy] = this.placeOf(...pixel);
     const scaled = (place, centre) => centre + (place - centre) * factor;
     if (only !== "y") Object.assign(view, { left: scaled(view.left, cx), right: scaled(view.right, cx) });
     if (only !== "x") Object.assign(view, { bottom: scaled(view.bottom, cy), top: scaled(view.top, cy) });
-    if (view.right - view.left > 4 * (full.right - full.left) || view.top - view.bottom > 4 * (full.top - full.bottom)) this.view = { ...full };
+    const isFar =
+      view.right - view.left > 4 * (full.right - full.left) || view.top - view.bottom > 4 * (full.top - full.bottom);
+    if (isFar) this.view = { ...full };
     this.draw();
   }
 
@@ -327,15 +333,12 @@ export class Scatter {
     this.draw();
   }
 
-  hover(x, y) {
-    if (this.hoverDue) { this.hoverAt = [x, y]; return; }
-    this.hoverDue = true;
-    this.hoverAt = [x, y];
-    requestAnimationFrame(() => { this.hoverDue = false; if (!this.pointers.size) this.point(this.nearest(...this.hoverAt)); });
-  }
-
+  /** Mark a point, or none for -1. */
   point(row) {
-    if (row !== this.hovered) { this.hovered = row; this.drawOver(); }
+    if (row !== this.hovered) {
+      this.hovered = row;
+      this.drawOver();
+    }
     this.over.style.cursor = this.isSelecting ? "crosshair" : row >= 0 ? "pointer" : "grab";
     this.onHover?.(row, ...(row >= 0 ? this.pixelsOf(row) : [0, 0]));
   }
@@ -347,22 +350,30 @@ export class Scatter {
     else if (row >= 0) this.onPick?.(row);
   }
 
-  /** The shown rows inside of the present view. */
+  /** The shown rows in the present view. */
   rowsInView() {
-    const { x, y, view, shown } = this, rows = [];
-    for (let row = 0; row < this.count; row++) if (shown[row] && x[row] >= view.left && x[row] <= view.right && y[row] >= view.bottom && y[row] <= view.top) rows.push(row);
+    return this.rowsIn(this.view);
+  }
+
+  rowsIn({ left, right, bottom, top }) {
+    const { shown } = this,
+      x = this.x.places,
+      y = this.y.places,
+      rows = [];
+    for (let row = 0; row < this.count; row++) {
+      if (shown[row] && x[row] >= left && x[row] <= right && y[row] >= bottom && y[row] <= top) rows.push(row);
+    }
     return rows;
   }
 
-  /** The shown rows inside the lasso. */
-  select() {
-    const path = this.lasso.map(([x, y]) => this.placeOf(x, y)), xs = path.map(point => point[0]), ys = path.map(point => point[1]);
-    const [left, right, bottom, top] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)], rows = [];
-    for (let row = 0; row < this.count; row++) {
-      const x = this.x[row], y = this.y[row];
-      if (this.shown[row] && x >= left && x <= right && y >= bottom && y <= top && isInside(x, y, xs, ys)) rows.push(row);
-    }
-    this.onSelect?.(rows);
+  /** Select the shown rows inside a lasso, given its pixels. */
+  select(lasso) {
+    const path = lasso.map(pixel => this.placeOf(...pixel)),
+      xs = path.map(([x]) => x),
+      ys = path.map(([, y]) => y);
+    const [left, right, bottom, top] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const rows = this.rowsIn({ left, right, bottom, top });
+    this.onSelect?.(rows.filter(row => isInside(this.x.places[row], this.y.places[row], xs, ys)));
   }
 
   close() {
@@ -371,21 +382,19 @@ export class Scatter {
   }
 }
 
-function isInside(x, y, xs, ys) {
-  let inside = false;
-  for (let one = 0, other = xs.length - 1; one < xs.length; other = one++) {
-    if (ys[one] > y !== ys[other] > y && x < (xs[other] - xs[one]) * (y - ys[one]) / (ys[other] - ys[one]) + xs[one]) inside = !inside;
-  }
-  return inside;
-}
+const same = (one, other) =>
+  Object.keys(one).every(side => Math.abs(one[side] - other[side]) < 1e-9 * (1 + Math.abs(other[side])));
 
 /** The range of all values, with a little space around it. */
-function extent(values, low, high) {
-  let least = Infinity, greatest = -Infinity;
-  for (const value of values) { if (value < least) least = value; if (value > greatest) greatest = value; }
-  if (least > greatest) [least, greatest] = [0, 1];
+function widened([least, greatest], low, high) {
   const space = (greatest - least || 1) * 0.04;
   return { [low]: least - space, [high]: greatest + space };
 }
 
-const same = (one, other) => Object.keys(one).every(side => Math.abs(one[side] - other[side]) < 1e-9 * (1 + Math.abs(other[side])));
+const themeColours = () => ({
+  line: css("--line"),
+  muted: css("--muted"),
+  ink: css("--ink"),
+  accent: css("--accent"),
+  accentSoft: css("--accent-soft"),
+});

@@ -1,40 +1,93 @@
-// The contact sheet: chosen transitions of the map as small pictures, in an order that one chooses.
+// The contact sheet: selected transitions of the map as thumbnails, in a selectable order.
 
 import { counted, h, icon, number, pageOf, replace, runUrl } from "./dom.js";
-import { isRecycled, KINDS } from "./survey.js";
+import { dot } from "./filters.js";
+import { isRecycled, kindOf } from "./survey.js";
 
 const AT_ONCE = 60; // cards
-const ORDERS = { "highest priority": ["priority", -1], "lowest priority": ["priority", 1], "largest gain": ["gain", -1], "largest reward": ["reward", -1], youngest: ["age", 1], "earliest in the episode": ["position", 1] };
+const ORDERS = {
+  "highest priority": ["priority", -1],
+  "lowest priority": ["priority", 1],
+  "largest gain": ["gain", -1],
+  "largest reward": ["reward", -1],
+  youngest: ["age", 1],
+  "earliest in the episode": ["position", 1],
+};
 
-/** Fill `element` with the sheet of some rows of a survey, and show it. */
-export function showSheet(element, { run, survey, kinds, actions, rows, empty }) {
-  const { columns, source } = survey, cards = h("div.cards-grid", {});
-  let order = "highest priority", shown = AT_ONCE;
-  const more = h("button", { onclick: () => { shown += AT_ONCE; draw(); } });
-  const choice = h("select", { "aria-label": "Order", onchange: () => { order = choice.value; draw(); } }, Object.keys(ORDERS).map(name => h("option", {}, name)));
-  const close = h("button.quiet.round", { title: "Close", "aria-label": "Close the contact sheet", onclick: () => { element.hidden = true; } }, icon("close"));
-
-  function card(row) {
-    const id = String(columns.identity[row]), url = `${id}?at=${encodeURIComponent(source)}`, action = actions[columns.action[row]] ?? `action ${columns.action[row]}`;
-    const image = h("img", { src: runUrl(run, `thumb/${id}.png?at=${encodeURIComponent(source)}`), alt: `Moment ${id}, ${action}`, loading: "lazy", decoding: "async" });
-    image.onerror = () => image.classList.add("missing");
-    return h("a.thumb", { href: pageOf(run, "moment", url) }, image,
-      h("span", {}, h(`i.dot${isRecycled(columns.flags[row]) ? ".diamond" : ""}`, { style: { "--dot": `var(${KINDS[kinds[row]].colour})` } }), action),
-      h("span.muted", {}, `priority ${number(columns.priority[row], 3)}`));
+export class Sheet {
+  constructor() {
+    this.element = h("section.sheet", { hidden: true });
+    this.cards = h("div.cards-grid", {});
+    this.more = h("button", { onclick: () => this.draw(this.count + AT_ONCE) });
+    const options = Object.keys(ORDERS).map(name => h("option", {}, name));
+    this.order = h("select", { "aria-label": "Order", onchange: () => this.draw(this.count) }, options);
   }
 
-  function draw() {
-    const [name, sign] = ORDERS[order], column = columns[name];
-    const value = row => Number.isNaN(column[row]) ? Infinity : sign * column[row];
+  /** Show some rows of a survey, or the text `empty` if there are none. */
+  show({ run, survey, actions, rows, empty }) {
+    Object.assign(this, { run, survey, actions, rows });
+    const hide = () => {
+      this.element.hidden = true;
+    };
+    const close = { title: "Close", "aria-label": "Close the contact sheet", onclick: hide };
+    replace(
+      this.element,
+      h(
+        "div.bar",
+        {},
+        h("h2", {}, rows.length ? counted(rows.length, "transition") : empty),
+        rows.length ? [h("span.muted", {}, "sorted by"), this.order] : null,
+        h("span.grow", {}),
+        h("button.quiet.round", close, icon("close")),
+      ),
+      h(
+        "p.muted.small",
+        { hidden: !rows.length },
+        "Above: the state. Below: the next state, with changes highlighted.",
+      ),
+      this.cards,
+      this.more,
+    );
+    this.element.hidden = false;
+    this.draw(AT_ONCE);
+    this.element.scrollIntoView({ behavior: "smooth", block: "nearest" });
+  }
+
+  /** Show the first `count` cards. */
+  draw(count) {
+    this.count = count;
+    const { rows } = this,
+      [name, sign] = ORDERS[this.order.value],
+      column = this.survey.columns[name];
+    const value = row => (Number.isNaN(column[row]) ? Infinity : sign * column[row]);
     const sorted = rows.slice().sort((one, other) => value(one) - value(other) || one - other);
-    replace(cards, sorted.slice(0, shown).map(card));
-    more.hidden = rows.length <= shown;
-    more.textContent = `Show ${Math.min(AT_ONCE, rows.length - shown)} more`;
+    replace(
+      this.cards,
+      sorted.slice(0, count).map(row => this.card(row)),
+    );
+    this.more.hidden = rows.length <= count;
+    this.more.textContent = `Show ${Math.min(AT_ONCE, rows.length - count)} more`;
   }
 
-  element.hidden = false;
-  replace(element, h("div.bar", {}, h("h2", {}, rows.length ? counted(rows.length, "transition") : empty), rows.length ? [h("span.muted", {}, "ordered by"), choice] : null, h("span.grow", {}), close),
-    h("p.muted.small", { hidden: !rows.length }, "Above: the state. Below: the next one, with what has changed."), cards, more);
-  draw();
-  element.scrollIntoView({ behavior: "smooth", block: "nearest" });
+  card(row) {
+    const { columns, source } = this.survey,
+      look = columns.look[row];
+    const id = String(columns.identity[row]),
+      at = encodeURIComponent(source);
+    const action = this.actions[columns.action[row]] ?? `action ${columns.action[row]}`;
+    const image = h("img", {
+      src: runUrl(this.run, `thumb/${id}.png?at=${at}`),
+      alt: `Moment ${id}, ${action}`,
+      loading: "lazy",
+      decoding: "async",
+    });
+    image.onerror = () => image.classList.add("missing");
+    return h(
+      "a.thumb",
+      { href: pageOf(this.run, "moment", `${id}?at=${at}`) },
+      image,
+      h("span", {}, dot(kindOf(look), isRecycled(look)), action),
+      h("span.muted", {}, `priority ${number(columns.priority[row], 3)}`),
+    );
+  }
 }

@@ -11,11 +11,19 @@ export class Wire {
     this.socket.binaryType = "arraybuffer";
     this.waiting = [];
     this.reason = "";
-    this.socket.onopen = () => { for (const text of this.waiting.splice(0)) this.socket.send(text); };
+    this.socket.onopen = () => {
+      for (const text of this.waiting.splice(0)) this.socket.send(text);
+    };
     this.socket.onmessage = message => {
-      const buffer = message.data, length = new DataView(buffer).getUint32(0, true), head = JSON.parse(TEXT.decode(new Uint8Array(buffer, 4, length)));
+      const buffer = message.data,
+        length = new DataView(buffer).getUint32(0, true),
+        head = JSON.parse(TEXT.decode(new Uint8Array(buffer, 4, length)));
       let place = 4 + length;
-      const parts = head.sizes.map(size => { const part = new Uint8Array(buffer, place, size); place += size; return part; });
+      const parts = head.sizes.map(size => {
+        const part = new Uint8Array(buffer, place, size);
+        place += size;
+        return part;
+      });
       if (head.event === "crashed" || head.event === "refused") this.reason = head.reason;
       onEvent(head, parts);
     };
@@ -39,13 +47,14 @@ export async function picture(bytes) {
   return createImageBitmap(new Blob([bytes], { type: "image/png" }));
 }
 
-/** Paint a grey picture as transparent heat: black is clear, white glows. */
+/** Paint a grey picture as a heat map over another one: black is transparent, white is bright. */
 export function paintHeat(canvas, heat) {
   canvas.width = heat.width;
   canvas.height = heat.height;
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.drawImage(heat, 0, 0);
-  const image = context.getImageData(0, 0, heat.width, heat.height), data = image.data;
+  const image = context.getImageData(0, 0, heat.width, heat.height),
+    data = image.data;
   for (let place = 0; place < data.length; place += 4) {
     const value = data[place] / 255;
     data[place] = 255;

@@ -77,3 +77,14 @@ def test_the_command_checks_an_environment_with_its_arguments(capsys: pytest.Cap
     assert main(["check", "Corridor", "--moments=20", "--set", "env.arguments.deep=7"]) == 1
     assert "deep" in capsys.readouterr().out
     assert main(["check", "Corridor", "--set", "replay.capacity=7"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [
+        *(("env.arguments.depth=7", 0), ("env.arguments = { depth = 7 }", 0), ("env.stack = 1", 0)),
+        *(("env.wrappers=[]", 0), ("replay.capacity=9", 2), ("env.argument.depth=7", 2), ("env.name=Corridor", 2)),
+    ],
+)
+def test_the_command_accepts_settings_of_the_environment_however_they_are_written(setting: str, code: int) -> None:
+    assert main(["check", "Corridor", "--moments", "5", "--set", setting]) == code

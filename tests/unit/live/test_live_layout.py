@@ -22,6 +22,7 @@ def known(actors: int = 0) -> Known:
     found = Known("Breakout · dpsr · seed 0", Goal(1_000_000), dict(ROW), stats_of(actors) if actors else None)
     found.returns = [(1_000.0 * i, i % 17 + i / 10) for i in range(1, 241)]
     found.evaluations = [(50_000.0 * i, 5.0 * i) for i in range(1, 5)]
+    found.pace = ROW["steps_per_second"]
     found.speeds = {f"actor-{index}": 100.0 for index in range(actors)}
     return found
 
@@ -83,7 +84,7 @@ def test_at_80_by_24_no_figure_is_cut() -> None:
 
 def test_one_process_is_shown_with_the_same_panels() -> None:
     text = text_of(known(), 110, 34)
-    for figure in ("1 alive", "this process", "1,234", "0.02", "One process: nobody waits", "4.01 achieved"):
+    for figure in ("1 alive", "this process", "1,234", "0.02", "Single process: no waiting", "4.01 achieved"):
         assert figure in text
     assert "of the time" not in text
 
@@ -124,7 +125,7 @@ def test_free_running_has_no_target() -> None:
     run.stats = stats_of(2)._replace(rate=RateStats(0, 2.5, 10, None), waiting=[])
     text = text_of(run, 110, 34)
     assert "free running · 2.5 achieved" in text
-    assert "Nobody waits" in text
+    assert "No process is waiting" in text
 
 
 @pytest.mark.parametrize("name", sorted(set(ROW) - {"t"}))

@@ -48,17 +48,14 @@ def test_several_waits_are_several_sentences() -> None:
 
 
 def test_the_time_left_follows_from_the_speed() -> None:
-    assert time_left({"t": 400, "steps_per_second": 10.0}, Goal(1_000)) == "0:01:00"
-    assert time_left({"t": 1_200, "steps_per_second": 10.0}, Goal(1_000)) == "0:00:00"
-    assert time_left({"t": 400}, Goal(1_000)) == "–"
+    assert time_left({"t": 400}, Goal(1_000), 10.0) == "0:01:00"
+    assert time_left({"t": 1_200}, Goal(1_000), 10.0) == "0:00:00"
+    assert time_left({"t": 400}, Goal(1_000), None) == "–"
 
 
 def test_progress_and_the_time_left_are_those_of_what_ends_the_run() -> None:
-    """Half of the environment steps are transitions: 500 of them are left, which take as long as 250 transitions."""
     row = {"t": 250, "environment_steps": 500, "steps_per_second": 10.0}
     goal = Goal(1_000, "environment_steps")
-    assert time_left(row, goal) == "0:00:25"
-    line = plain_line(row, goal)
+    line = plain_line(row, goal, 20.0)
     assert line.startswith("t 250 | environment steps 500/1,000 |")
     assert line.endswith("0:00:25 left")
-    assert time_left({"t": 0, "steps_per_second": 10.0}, goal) == "0:01:40"

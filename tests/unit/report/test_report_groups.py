@@ -204,6 +204,12 @@ def test_without_a_common_scale_there_is_no_mean_over_environments(tmp_path: Pat
     assert any("no mean over environments" in note for note in comparison.notes)
 
 
+def test_one_group_without_a_common_scale_is_not_compared_across(tmp_path: Path) -> None:
+    for name in ("CartPole-v1", "Acrobot-v1"):
+        make_run(tmp_path / name, f"env.name={name}")
+    assert compare_across(environments_of(tmp_path), rng()) is None
+
+
 def test_one_environment_is_not_compared_across(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     assert compare_across(environments_of(tmp_path), rng()) is None

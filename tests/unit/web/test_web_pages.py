@@ -19,13 +19,13 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from dpsr_apex.config_files import load_config
-from dpsr_apex.files import append_row, read_rows
+from dpsr_apex.files import UnusablePath, append_row, read_rows
 from dpsr_apex.record.metrics import truncate_after
 from dpsr_apex.record.moments import decode_moments
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.web.app import build_app
+from dpsr_apex.web.export import export_run
 from dpsr_apex.web.feed import MOST_ROWS, Feed, Reader
-from dpsr_apex.web.once import export_once
 from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.security import Access
 from tests.unit.web.test_web_sources import columns_of
@@ -92,6 +92,9 @@ def test_maps_name_their_source(client: TestClient) -> None:
     found = client.get(f"{RUN}/map")
     assert found.headers["x-source"] == "600"
     assert columns_of(found.content)[0]["rows"] == 200
+    assert columns_of(client.get(f"{RUN}/map", params={"most": "50"}).content)[0]["rows"] == 50
+    for wrong in ("0", "-1", "x", "", "9" * 30):
+        assert client.get(f"{RUN}/map", params={"most": wrong}).status_code == 400
     assert client.get(f"{RUN}/map", params={"at": "7"}).status_code == 404
     assert client.get(f"{RUN}/map", params={"at": "live"}).status_code == 409
     assert client.get("/api/run/missing/map").status_code == 404
@@ -174,10 +177,18 @@ def test_a_run_without_a_head_cannot_be_changed(client: TestClient) -> None:
     assert "single-process run" in found.text
 
 
+def scripts_in(text: str) -> Iterator[str]:
+    """The script of a page, and those that are in it as data."""
+    yield text
+    for script in set(re.findall(r"data:text/javascript;base64,([\w+/=]+)", text)):
+        yield from scripts_in(b64decode(script).decode())
+
+
 def assert_self_contained(page: str) -> None:
     assert "default-src 'none'" in page
     assert not re.search(r"(?:src|href)=\"(?!data:)", page)
-    assert not re.search(r"from \"\.", page), "a module would be loaded from a file"
+    for script in scripts_in(page):
+        assert not re.search(r"from \"\.", script), "a module would be loaded from a file"
     facts = json.loads(page.split('id="facts">')[1].split("</script>")[0])
     columns = columns_of(b64decode(facts["survey"]))[1]
     assert len(columns["identity"]) == 200
@@ -186,9 +197,15 @@ def assert_self_contained(page: str) -> None:
 def test_a_page_can_be_written_without_a_server(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert export_once(run_dir, tmp_path / "page.html") == 0
+    assert export_run(run_dir, tmp_path / "page.html") == 0
     assert_self_contained((tmp_path / "page.html").read_text())
     assert "page.html" in capsys.readouterr().out
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_it_is_made(run_dir: Path, tmp_path: Path) -> None:
+    for file in (tmp_path / "page.txt", tmp_path / "missing" / "page.html"):
+        with pytest.raises(UnusablePath):
+            export_run(run_dir, file)
 
 
 # What is new.
@@ -234,16 +251,16 @@ def test_the_table_and_a_run_are_streamed_and_streams_end_with_their_viewer(trai
 def test_a_reader_is_told_only_what_is_new_until_the_records_begin_again(run_dir: Path) -> None:
     run = RunDirectory(run_dir)
     feed, reader, late = Feed("x", run, load_config(run.config), None), Reader(), Reader()
-    assert len(reader.take(feed.look())["rows"]) == len(read_rows(run.metrics))
+    assert len(reader.take(feed.read())["rows"]) == len(read_rows(run.metrics))
     append_row(run.metrics, {"t": 700, "loss": 1.5, "unknown": 1})
-    news = reader.take(feed.look())
+    news = reader.take(feed.read())
     assert (news["reset"], news["rows"], news["evaluations"]) == (False, [{"t": 700, "loss": 1.5}], [])
     truncate_after(run.metrics, 400)
-    news = reader.take(feed.look())
+    news = reader.take(feed.read())
     assert news["reset"]
     assert max(row["t"] for row in news["rows"]) <= 400
     for t in range(1_000, 6_000):
         append_row(run.metrics, {"t": t})
-    thinned = late.take(feed.look())
+    thinned = late.take(feed.read())
     assert MOST_ROWS / 2 < len(thinned["rows"]) <= MOST_ROWS
     assert thinned["rows"][-1]["t"] == 5_999

@@ -12,11 +12,11 @@ import pytest
 from starlette.testclient import TestClient, WebSocketTestSession
 
 from dpsr_apex.web.app import build_app
-from dpsr_apex.web.channel import Parcel, unpack
+from dpsr_apex.web.channel import Message, unpack
+from dpsr_apex.web.map_bytes import DIAMOND, RECYCLED
 from dpsr_apex.web.play import PLAIN
 from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.security import Access
-from dpsr_apex.web.sources import RECYCLED
 from tests.unit.web.test_web_sources import columns_of
 
 RUN = "/api/run/cart%20pole"
@@ -47,7 +47,7 @@ def viewer(client: TestClient) -> Iterator[Viewer]:
 def identity(client: TestClient) -> int:
     """A recycled transition, which is of a single step and can be compared, as early in its episode as possible."""
     columns = columns_of(client.get(f"{RUN}/map").content)[1]
-    rows = np.flatnonzero(columns["flags"] == RECYCLED)
+    rows = np.flatnonzero(columns["look"] == RECYCLED + DIAMOND)
     return int(columns["identity"][rows[columns["position"][rows].argmin()]])
 
 
@@ -63,14 +63,14 @@ class Viewer:
     def send_text(self, text: str) -> None:
         self._socket.send_text(text)
 
-    def hear(self, *wanted: str) -> Parcel:
+    def hear(self, *wanted: str) -> Message:
         """Return the next event of these kinds; others are passed over."""
         while True:
-            parcel = unpack(self._socket.receive_bytes())
-            if parcel.head["event"] in wanted:
-                return parcel
+            message = unpack(self._socket.receive_bytes())
+            if message.head["event"] in wanted:
+                return message
 
-    def enter(self, identity: int) -> Parcel:
+    def enter(self, identity: int) -> Message:
         """Open a moment, and return its first frame."""
         self.send("enter", id=str(identity), at="", weights="")
         assert self.hear("verified").head["is_exact"]
@@ -88,10 +88,10 @@ def test_a_viewer_sees_what_the_agent_thinks_tries_every_action_and_plays(viewer
     weights, verified = viewer.hear("weights", "verified"), viewer.hear("weights", "verified")
     facts = weights.head | verified.head
     assert (facts["key"], facts["is_exact"], facts["identity"]) == ("600", True, str(identity))
-    thought = viewer.hear("thought").head
-    assert len(thought["q"]) == 2
-    assert thought["greedy"] == int(np.argmax(thought["q"]))
-    assert len(thought["saliency"]) == 4
+    expected = viewer.hear("expectation").head
+    assert len(expected["q"]) == 2
+    assert expected["greedy"] == int(np.argmax(expected["q"]))
+    assert len(expected["saliency"]) == 4
     first = viewer.hear("frame")
     assert (first.head["frame"], first.head["parent"], first.head["step"]) == (0, None, 0)
     assert first.parts[first.head["players"][0]["screen"]][:4] == b"\x89PNG"
@@ -135,7 +135,7 @@ def test_two_agents_play_side_by_side(viewer: Viewer, identity: int) -> None:
     assert [player["by"] for player in frame["players"]] == ["agent", "agent"]
     for wrong, reason in (
         ({"run": "../x", "weights": ""}, "outside"),
-        ({"run": "cart pole", "weights": "7"}, "no weights"),
+        ({"run": "cart pole", "weights": "7"}, "not have weights"),
     ):
         viewer.send("compare", **wrong)
         assert reason in viewer.hear("problem").head["reason"]

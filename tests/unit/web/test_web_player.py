@@ -19,8 +19,9 @@ from dpsr_apex.inspection.stored import StoredTransition
 from dpsr_apex.inspection.video import VideoError
 from dpsr_apex.replay.transitions import Stack
 from dpsr_apex.web import player as module
-from dpsr_apex.web.analysis import Outcome, saliency_of, think, try_every_action, verified
-from dpsr_apex.web.channel import BrokenChannel, pack, unpack
+from dpsr_apex.web.analysis import Outcome, expectation_of, saliency_of, try_every_action, verified
+from dpsr_apex.web.channel import BrokenChannel, Message, pack, unpack
+from dpsr_apex.web.emulator import Emulator
 from dpsr_apex.web.player import GameOver, Play, Player
 from dpsr_apex.web.recording import record
 
@@ -200,9 +201,9 @@ def test_the_stored_outcome_is_verified(moment: tuple[StackedEnv, StoredTransiti
 
 def test_thoughts_without_quantiles_and_without_gradients() -> None:
     env, _ = moment_of("CartPole-v1", 1)
-    thought = think(cast(Agent, Rule(2)), env.frames)
-    assert (thought.quantiles, thought.saliency) == (None, None)
-    assert thought.greedy == int(np.argmax(thought.q_values))
+    expected = expectation_of(cast(Agent, Rule(2)), env.frames)
+    assert (expected.quantiles, expected.saliency) == (None, None)
+    assert expected.greedy == int(np.argmax(expected.q_values))
     env.close()
 
 
@@ -243,3 +244,32 @@ SPOILED = (
 def test_what_is_no_message_is_noticed(spoil: Any) -> None:
     with pytest.raises(BrokenChannel):
         unpack(spoil(pack({"event": "x"}, [b"part"])))
+
+
+class Script:
+    """The pipe of an emulator process that gets these commands, and then finds the server gone."""
+
+    def __init__(self, *commands: dict[str, Any]) -> None:
+        self._commands = [Message(command, []) for command in commands]
+        self.sent: list[dict[str, Any]] = []
+
+    def receive(self, _seconds: float | None) -> Message:
+        if not self._commands:
+            raise BrokenChannel("the server is gone")
+        return self._commands.pop(0)
+
+    def send(self, head: dict[str, Any], _parts: Any = ()) -> None:
+        self.sent.append(head)
+
+
+def test_commands_before_a_moment_is_open_are_problems_and_do_not_end_the_process() -> None:
+    early: list[dict[str, Any]] = [
+        *({"do": "try"}, {"do": "step"}, {"do": "save"}, {"do": "play", "speed": "real"}, {"do": "keys", "action": 1}),
+        {"do": "branch", "frame": 0},
+        {"do": "compare", "run": "runs/x", "weights": "runs/x/weights"},
+        {"do": "enter", "facts": {}, "weights": None, "parts": []},
+    ]
+    pipe = Script(*early)
+    with pytest.raises(BrokenChannel):
+        Emulator(cast(Any, pipe)).run()
+    assert [(sent["event"], sent["about"]) for sent in pipe.sent] == [("problem", one["do"]) for one in early]

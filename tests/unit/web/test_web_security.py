@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from dpsr_apex.web import WebError
 from dpsr_apex.web.app import build_app
 from dpsr_apex.web.runs import Runs
 from dpsr_apex.web.security import MOST_BODY, Access, own_names
@@ -99,7 +101,7 @@ def test_a_page_from_elsewhere_is_refused(local: TestClient, origin: str) -> Non
     assert local.get("/api/session", headers=headers).status_code == 403
     for method, url in CHANGES:
         assert local.request(method, url, headers=headers, json={}).status_code == 403
-    assert "from elsewhere" in refusal(local, headers)
+    assert "other sites" in refusal(local, headers)
 
 
 def test_a_page_from_elsewhere_cannot_embed_anything_but_can_link_here(local: TestClient) -> None:
@@ -137,7 +139,7 @@ def test_on_loopback_reading_needs_no_token_and_changing_does(local: TestClient)
 def test_for_others_everything_needs_the_token(exposed: TestClient) -> None:
     for url in ("/", "/static/app.js", "/api/session", "/api/runs", f"{RUN}/facts", f"{RUN}/map"):
         assert exposed.get(url).status_code == 401
-    assert "needs the token" in refusal(exposed, {})
+    assert "token is missing" in refusal(exposed, {})
     for wrong in ("", "x", OPEN.token[:-1], OPEN.token + "x", OPEN.token.swapcase(), "ü"):
         exposed.cookies.clear()
         assert exposed.get("/", headers=[(b"cookie", f"{OPEN.cookie}={wrong}".encode())]).status_code == 401
@@ -154,6 +156,8 @@ def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(exposed: Tes
     assert exposed.get("/").status_code == 200
     elsewhere = exposed.get(f"http://127.0.0.1:{PORT}//evil.example/", params={"token": OPEN.token})
     assert elsewhere.headers["location"] == "/evil.example/"
+    named = exposed.get("/run/50%25%20of%20what%3F%20%231/map", params={"token": OPEN.token})
+    assert named.headers["location"] == "/run/50%25%20of%20what%3F%20%231/map"
 
 
 def test_each_server_has_another_token_and_another_cookie() -> None:
@@ -176,6 +180,37 @@ def test_a_long_request_is_refused_before_it_is_read(local: TestClient) -> None:
 def test_whoever_opens_the_printed_address_at_once_waits_until_it_is_served() -> None:
     with closing(listen("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as waiting:
         waiting.sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def test_answers_are_sent_without_waiting_for_acknowledgements() -> None:
+    async def has_no_delay() -> bool:
+        accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = writer.get_extra_info("socket")
+            accepted.set_result(bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+            writer.close()
+
+        async with await asyncio.start_server(accept, sock=listening):
+            _, client = await asyncio.open_connection(*listening.getsockname())
+            found = await accepted
+            client.close()
+            return found
+
+    with closing(listen("127.0.0.1", 0)) as listening:
+        assert asyncio.run(has_no_delay())
+
+
+def test_an_address_that_cannot_be_used_is_refused_with_the_reason() -> None:
+    with closing(listen("127.0.0.1", 0)) as listening:
+        used = listening.getsockname()[1]
+        for host, port, reason in (
+            ("127.0.0.1", used, "in use.*another --port"),
+            ("127.0.0.1", 70_000, "0-65535.*another --port"),
+            ("nowhere.invalid", 0, "another --host"),
+        ):
+            with pytest.raises(WebError, match=f"{host}:{port}.*{reason}"):
+                listen(host, port)
 
 
 # Paths.

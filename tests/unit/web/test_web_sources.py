@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,13 @@ from dpsr_apex.record.checkpoint import list_checkpoints
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.replay.survey import Survey
 from dpsr_apex.web import Refusal
-from dpsr_apex.web.desk import STARRED, Desk
-from dpsr_apex.web.pieces import decode_transition, encode_transition
-from dpsr_apex.web.sources import RECYCLED, TERMINAL, CheckpointSource, pack_survey
+from dpsr_apex.web import state as state_module
+from dpsr_apex.web.channel import decode_transition, encode_transition
+from dpsr_apex.web.map_bytes import DIAMOND, TERMINAL, pack_survey
+from dpsr_apex.web.open_run import STARRED, OpenRun
+from dpsr_apex.web.pool import Pool
+from dpsr_apex.web.runs import Runs
+from dpsr_apex.web.sources import CheckpointSource
 from dpsr_apex.web.stars import (
     LONGEST_NOTE,
     add_star,
@@ -30,13 +36,14 @@ from dpsr_apex.web.stars import (
     read_stars,
     remove_star,
 )
+from dpsr_apex.web.state import State
 
 
 def newest(run_dir: Path) -> CheckpointSource:
     return CheckpointSource(list_checkpoints(run_dir / "checkpoints")[-1], load_config(run_dir / "config.toml"))
 
 
-def columns_of(content: bytes) -> tuple[dict[str, object], dict[str, NDArray[Any]]]:
+def columns_of(content: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a survey as a browser does."""
     end = 4 + int.from_bytes(content[:4], "little")
     head = json.loads(content[4:end])
@@ -49,9 +56,15 @@ def columns_of(content: bytes) -> tuple[dict[str, object], dict[str, NDArray[Any
     return head, columns
 
 
+def rows_of(survey: Survey, columns: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
+    """The rows of a survey that a browser has received."""
+    order = np.argsort(survey.identities)
+    return order[np.searchsorted(survey.identities, columns["identity"], sorter=order)]
+
+
 def test_a_survey_of_a_checkpoint_is_that_of_its_replay(trained: Path) -> None:
     replay = open_run(trained).replay
-    found, expected = newest(trained).survey(), replay.survey(1_000_000)
+    found, expected = newest(trained).survey(), replay.survey(1_000_000, np.random.default_rng(0))
     for name in Survey._fields:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
 
@@ -69,37 +82,91 @@ def test_every_transition_of_a_checkpoint_is_found_as_it_is_stored(trained: Path
     assert source.find([10**12, -1]) == []
 
 
-def test_a_survey_for_a_browser_has_all_columns_and_flags(trained: Path) -> None:
+def test_a_survey_for_a_browser_has_all_transitions_by_kind(trained: Path) -> None:
     survey = newest(trained).survey()
     head, columns = columns_of(pack_survey(survey))
-    assert (head["t"], head["rows"], head["stored"], head["capacity"]) == (600, 200, 200, 200)
-    assert columns["identity"].tolist() == survey.identities.tolist()
-    assert columns["age"].tolist() == (survey.t - survey.births).tolist()
-    assert ((columns["flags"] & TERMINAL) > 0).tolist() == survey.terminals.tolist()
-    assert ((columns["flags"] & RECYCLED) > 0).tolist() == (survey.depths > 0).tolist()
-    np.testing.assert_array_equal(columns["gain"], survey.gains)
-    np.testing.assert_array_equal(columns["priority"], survey.priorities)
-    assert (columns["flags"] & RECYCLED).any()
+    assert (head["t"], head["rows"], head["surveyed"], head["stored"], head["capacity"]) == (600, 200, 200, 200, 200)
+    rows = rows_of(survey, columns)
+    assert sorted(rows.tolist()) == list(range(200))
+    assert (np.diff(columns["look"].astype(int) % DIAMOND) >= 0).all()
+    assert columns["age"].tolist() == (survey.t - survey.births[rows]).tolist()
+    assert (columns["look"] % DIAMOND == TERMINAL).tolist() == survey.terminals[rows].tolist()
+    assert (columns["look"] >= DIAMOND).tolist() == (survey.depths[rows] > 0).tolist()
+    for name in ("gain", "priority", "reward", "position", "depth", "recycles", "action"):
+        column = getattr(survey, "priorities" if name == "priority" else name if name == "recycles" else f"{name}s")
+        np.testing.assert_array_equal(columns[name], column[rows], err_msg=name)
+    assert head["kinds"] == np.bincount(columns["look"] % DIAMOND, minlength=4).tolist()
+    assert (columns["look"] >= DIAMOND).any()
+
+
+def test_a_part_of_a_survey_has_the_kinds_and_ranges_of_all_of_it(trained: Path) -> None:
+    survey = newest(trained).survey()
+    whole, columns = columns_of(pack_survey(survey))
+    part, chosen = columns_of(pack_survey(survey, 20))
+    assert (part["rows"], part["surveyed"]) == (20, 200)
+    assert sorted(rows_of(survey, chosen) // 10) == list(range(20)), "it is spread over all slots"
+    for name in ("kinds", "ranges", "usual", "t", "stored"):
+        assert part[name] == whole[name], name
+    for name, (least, greatest) in whole["ranges"].items():
+        assert (least, greatest) == (np.nanmin(columns[name]), np.nanmax(columns[name])), name
+    for name, column in chosen.items():
+        places = np.searchsorted(columns["identity"], chosen["identity"], sorter=np.argsort(columns["identity"]))
+        np.testing.assert_array_equal(column, columns[name][np.argsort(columns["identity"])[places]], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "usual", "looks"),
+    [
+        ([0, 0, 0, 1, 0, 0], [0, 0], [0, 5, 5, 6, 3, 7]),  # as in most games
+        ([1, 1, 1, 0, 1, 1], [1, 1], [0, 5, 5, 6, 3, 7]),  # as in CartPole
+        ([3, 1, 1, 2, 3, 1], [3, 1], [0, 5, 5, 6, 3, 7]),  # with returns of three steps
+        ([0, 1, 2, 3, 4, 5], [None, None], [0, 5, 5, 5, 3, 7]),
+        ([], [None, None], []),
+    ],
+)
+def test_a_look_is_the_rarest_kind_and_whether_it_is_recycled(
+    rewards: list[float], usual: list[float | None], looks: list[int]
+) -> None:
+    count = len(rewards)
+    blank, depths = np.zeros(count, np.int32), np.array([0, 3, 3, 3, 0, 5][:count], np.int32)
+    survey = Survey(
+        t=9,
+        capacity=9,
+        stored=count,
+        identities=np.arange(count),
+        births=blank.astype(np.int64),
+        priorities=blank.astype(np.float32),
+        gains=np.full(count, np.nan, np.float32),
+        depths=depths,
+        recycles=blank,
+        actions=blank,
+        rewards=np.array(rewards, np.float32),
+        terminals=np.arange(count) > 3,
+        positions=blank.astype(np.uint32),
+    )
+    head, columns = columns_of(pack_survey(survey))
+    assert (head["usual"], head["ranges"]["gain"], head["rows"]) == (usual, None, count)
+    assert columns["look"][np.argsort(columns["identity"])].tolist() == looks
 
 
 def test_a_checkpoint_that_disappears_stays_readable_and_is_then_reported(run_dir: Path) -> None:
-    desk = Desk("cart pole", RunDirectory(run_dir))
+    opened = OpenRun("cart pole", RunDirectory(run_dir))
     try:
-        label, survey = desk.survey("")
+        label, survey = opened.survey("")
         assert label == "600"
         identity = int(survey.identities[5])
         shutil.rmtree(run_dir / "checkpoints")
-        assert desk.find_one("600", identity)[1].plain.identity == identity
+        assert opened.find_one("600", identity)[1].plain.identity == identity
         with pytest.raises(Refusal, match="no checkpoint at t = 400 any more"):
-            desk.survey("400")
+            opened.survey("400")
         with pytest.raises(Refusal, match="no checkpoint yet"):
-            desk.survey("")
+            opened.survey("")
         with pytest.raises(Refusal, match="was replaced, or never existed"):
-            desk.find_one("", 10**9)
+            opened.find_one("", 10**9)
         with pytest.raises(Refusal, match="not running"):
-            desk.survey("live")
+            opened.survey("live")
     finally:
-        desk.close()
+        opened.close()
 
 
 def truncate(path: Path) -> None:
@@ -120,20 +187,40 @@ def test_a_damaged_checkpoint_is_refused_with_the_reason(run_dir: Path, name: st
         newest(run_dir)
 
 
+def test_runs_that_are_in_use_stay_open_however_many_there_are(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "RUNS_OPEN", 2)
+    for name in "abcd":
+        shutil.copytree(run_dir, run_dir.parent / name)
+
+    async def opened() -> tuple[list[str], list[str]]:
+        state = State(Runs(run_dir.parent), Pool(1))
+        for name in "abc":
+            await state.open_run(name)
+        in_use = list(state.open_runs)
+        state.open_runs["a"].used_at = state.open_runs["b"].used_at = time.monotonic() - 2 * state_module.RUN_IN_USE
+        await state.open_run("d")
+        kept = list(state.open_runs)
+        for opened in state.open_runs.values():
+            opened.close()
+        return in_use, kept
+
+    assert asyncio.run(opened()) == (["a", "b", "c"], ["c", "d"])
+
+
 # Stars.
 
 
 def test_a_star_keeps_a_moment_that_the_replay_replaces(run_dir: Path) -> None:
     run = RunDirectory(run_dir)
-    desk = Desk("cart pole", run)
-    earlier = desk.sources()[1]
-    _, survey = desk.survey(earlier)
+    opened = OpenRun("cart pole", run)
+    earlier = opened.sources()[1]
+    _, survey = opened.survey(earlier)
     identity = int(survey.identities[3])
-    _, found = desk.find_one(earlier, identity)
+    _, found = opened.find_one(earlier, identity)
     add_star(run, "Walk", survey.t, found, "a fall ✓")
     shutil.rmtree(run_dir / "checkpoints")
-    label, again = desk.find_one("", identity)
-    desk.close()
+    label, again = opened.find_one("", identity)
+    opened.close()
     assert label == STARRED
     for name in ("s_tm1", "s_t", "snapshot", "action", "reward", "terminal", "n_steps", "priority", "depth"):
         assert getattr(again.plain, name) == getattr(found.plain, name), name

@@ -1,7 +1,7 @@
-"""Everything that is open of one run: its sources of transitions, its news and its description.
+"""A run that is open in the explorer: its sources of transitions, its news, and the description of its environment.
 
-Reading blocks, and a connection to a head belongs to one thread. So each desk has one thread of its own, in which
-everything about its run is done, and no lock.
+Reading blocks, and a connection to a head belongs to one thread. So each open run has its own thread, in which all work
+for it is done, and no lock.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from dpsr_apex.web.stars import find_star
 from dpsr_apex.wire.messages import OWNER
 
 LIVE, STARRED = "live", "starred"
-LOOK_EVERY = 1.0  # seconds between two looks at a run, however many viewers it has
-SURVEY_EVERY = 2.5  # seconds between two surveys of a running run; others get the same one
+READ_EVERY = 1.0  # seconds between two reads of a run, however many viewers it has
+SURVEY_EVERY = 2.5  # seconds between two surveys of a running run; in between, viewers get the last one
 _SOURCES_KEPT = 3  # checkpoints that are kept open
-_FOUND_KEPT = 2_000  # transitions that are remembered
+_FOUND_KEPT = 2_000  # transitions that are cached
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -46,8 +46,8 @@ class Described(NamedTuple):
     codec: FrameCodec
 
 
-class Desk:
-    """One run that someone looks at."""
+class OpenRun:
+    """One run with at least one viewer."""
 
     def __init__(self, name: str, run: RunDirectory) -> None:
         self.name = name
@@ -62,10 +62,10 @@ class Desk:
         has_head = self.config.system.actors != 0
         self._client = HeadClient(self._find_head) if has_head else None
         self._feed = Feed(name, run, self.config, self._client)
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"desk {name}")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"run {name}")
         self._news: News | None = None
-        self._looked_at = 0.0
-        self._looking = asyncio.Lock()
+        self._read_at = 0.0
+        self._reading = asyncio.Lock()
         self._sources: dict[str, CheckpointSource] = {}
         self._survey: tuple[float, str, Survey] | None = None
         self._found: dict[tuple[str, int], Found] = {}
@@ -73,25 +73,25 @@ class Desk:
     async def do(
         self, work: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
     ) -> _Result:
-        """Do something about the run in its thread."""
+        """Do some work in the thread of the run."""
         self.used_at = time.monotonic()
         return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(*arguments, **named))
 
     async def news(self) -> News:
-        """Return what is known of the run, at most `LOOK_EVERY` seconds old."""
-        async with self._looking:
-            if self._news is None or time.monotonic() - self._looked_at >= LOOK_EVERY:
-                self._news = await self.do(self._feed.look)
-                self._looked_at = time.monotonic()
+        """Return the state of the run's records, at most `READ_EVERY` seconds old."""
+        async with self._reading:
+            if self._news is None or time.monotonic() - self._read_at >= READ_EVERY:
+                self._news = await self.do(self._feed.read)
+                self._read_at = time.monotonic()
             return self._news
 
     def default_source(self) -> str:
-        """Return the source that is the newest: the head of a running run, else the newest checkpoint."""
+        """Return the newest source: the head of a running run, else the newest checkpoint."""
         if self._client is not None and is_served(self.run):
             return LIVE
         saved = list_checkpoints(self.run.checkpoints)
         if not saved:
-            raise Refusal(404, f"The run {self.name} has no checkpoint yet, and no head that could be asked.")
+            raise Refusal(404, f"The run {self.name} has no checkpoint yet, and no head.")
         return str(clock_of(saved[-1]))
 
     def sources(self) -> list[str]:
@@ -113,7 +113,7 @@ class Desk:
     def find(self, at: str, identities: Sequence[int]) -> dict[int, Found]:
         """Return those of these transitions that this source has.
 
-        They are remembered, so that what is shown of a running run can still be looked at when it is replaced.
+        They are cached, so that a transition that a viewer has seen can be opened after the run has replaced it.
         """
         label = at or self.default_source()
         missing = [identity for identity in identities if (label, identity) not in self._found]
@@ -130,7 +130,7 @@ class Desk:
 
     def find_one(self, at: str, identity: int) -> tuple[str, Found]:
         """Return one transition and its source: the given one if that has it, else any other."""
-        reason = f"Transition {identity} is not in the replay any more: it was replaced, or never existed."
+        reason = f"Transition {identity} is not in the replay: it was replaced, or never existed."
         refusal = Refusal(404, reason)
         for label in dict.fromkeys([*([at] if at else []), *self.sources(), STARRED]):
             try:
@@ -149,7 +149,7 @@ class Desk:
     def _source(self, label: str) -> Source:
         if label == LIVE:
             if self._client is None or not is_served(self.run):
-                raise Refusal(409, f"The run {self.name} is not running, or has no head that could be asked.")
+                raise Refusal(409, f"The run {self.name} is not running, or has no head.")
             return LiveSource(self._client)
         if label not in self._sources:
             paths = {str(clock_of(path)): path for path in list_checkpoints(self.run.checkpoints)}
@@ -171,4 +171,4 @@ def _asked(question: Callable[[], _Result]) -> _Result:
     try:
         return question()
     except (RefusedByReplay, ReplayLost) as error:
-        raise Refusal(503, f"The head of the run gave no answer: {error}") from error
+        raise Refusal(503, f"The head of the run did not answer: {error}") from error
