@@ -40,7 +40,7 @@ def batch_message(sample: Sample, t: int, era: int) -> Batch:
 
 def survey_parts(replay: Replay, era: int) -> list[SurveyPart]:
     """Return a survey of the replay in messages of limited size, at least one."""
-    survey = replay.survey(MOST_SURVEYED, np.random.default_rng(0))
+    survey = replay.survey(MOST_SURVEYED)
     has_gain, gains = _finite(survey.gains)
     columns = {name: getattr(survey, name) for name in _SURVEYED} | {"has_gain": has_gain, "gains": gains}
     parts = []

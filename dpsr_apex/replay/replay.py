@@ -151,9 +151,9 @@ class Replay:
         filled, step = table.filled, max(-(-table.size // limit), 1)
         return table.slots.births[filled][::step].copy(), table.trees.priorities[filled][::step].copy()
 
-    def survey(self, most: int, rng: np.random.Generator) -> Survey:
-        """Return the numbers of every stored transition, or of at most `most` of them at random, as copies."""
-        return self._table.survey(self.t, most, rng)
+    def survey(self, most: int) -> Survey:
+        """Return the numbers of all stored transitions, or of `most` of them spread over the slots, as copies."""
+        return self._table.survey(self.t, most)
 
     def read(self, identities: Integers) -> Transitions:
         """Return the transitions with these identities; raise KeyError naming the lowest that is not stored."""

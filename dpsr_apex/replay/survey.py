@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from dpsr_apex.replay.records import Integers
 
 LEAST_PRIORITY, GREATEST_PRIORITY = 1e-37, 1e37  # smaller and larger ones are clipped: they are float32 here
+GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 
 
 class Survey(NamedTuple):
@@ -55,15 +56,13 @@ _SOURCES: Final = {
 }
 
 
-def survey_of(
-    t: int, capacity: int, filled: Integers, columns: Mapping[str, NDArray[Any]], most: int, rng: np.random.Generator
-) -> Survey:
+def survey_of(t: int, capacity: int, filled: Integers, columns: Mapping[str, NDArray[Any]], most: int) -> Survey:
     """Return the survey of a replay in which these slots are filled, given its columns by name, as copies.
 
     More than `most` transitions are subsampled, spread over the slots. A column that the replay of an earlier version
     lacks is 0.
     """
-    spread = filled[spread_over(filled.size, most, rng)]
+    spread = filled[spread_over(filled.size, most)]
     surveyed = {}
     for name, (column, dtype) in _SOURCES.items():
         found = columns[column][spread] if column in columns else np.zeros(spread.size)
@@ -73,14 +72,14 @@ def survey_of(
     return Survey(t, capacity, filled.size, **surveyed)
 
 
-def spread_over(count: int, most: int, rng: np.random.Generator) -> Integers:
+def spread_over(count: int, most: int) -> Integers:
     """Return at most `most` of the rows 0 to count - 1, in order: all, or one from each of `most` equal parts.
 
-    Its place in its part is random, so that rows which recur with a period, such as those of the environments that an
-    actor steps in turn, are chosen equally often.
+    Its place in its part follows multiples of the golden ratio modulo 1, which are spread evenly, so that rows which
+    recur with a period, such as those of the environments that an actor steps in turn, are chosen equally often.
     """
     if count <= most:
         return np.arange(count)
     edges = np.arange(most + 1) * count // most
-    places = rng.random(most)
+    places = np.arange(most) * GOLDEN_RATIO % 1
     return edges[:-1] + (places * np.diff(edges)).astype(np.int64)

@@ -135,12 +135,12 @@ class Table:
         largest: Integers = self.slots.identities[slots[order[:count]]]
         return largest
 
-    def survey(self, t: int, most: int, rng: np.random.Generator) -> Survey:
-        """Return the numbers of every stored transition, or of at most `most` of them at random, as copies."""
+    def survey(self, t: int, most: int) -> Survey:
+        """Return the numbers of all stored transitions, or of `most` of them spread over the slots, as copies."""
         slots = {column.name: getattr(self.slots, column.name) for column in SLOT_COLUMNS}
         names = ("a_tm1", "r_t", "terminal", "episode_steps")
         columns = slots | {name: self.store[name] for name in names} | {"priorities": self.trees.priorities}
-        return survey_of(t, self._config.capacity, self.filled_slots, columns, most, rng)
+        return survey_of(t, self._config.capacity, self.filled_slots, columns, most)
 
     # Writing.
 

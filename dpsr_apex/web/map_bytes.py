@@ -36,9 +36,9 @@ def looks_of(survey: Survey, usual: Usual) -> NDArray[np.uint8]:
     return kinds + np.uint8(DIAMOND) * is_recycled
 
 
-def usual_rewards(survey: Survey, rng: np.random.Generator) -> Usual:
+def usual_rewards(survey: Survey) -> Usual:
     """Return the usual rewards in a survey."""
-    chosen = spread_over(survey.rows, SAMPLED, rng)
+    chosen = spread_over(survey.rows, SAMPLED)
     rewards, is_recycled = survey.rewards[chosen], survey.depths[chosen] > 0
     return Usual(_usual(rewards[~is_recycled]), _usual(rewards[is_recycled]))
 
@@ -56,10 +56,9 @@ def pack_survey(survey: Survey, most: int | None = None) -> bytes:
     64-bit integers; ages and positions are whole numbers; gains are NaN where there is none. Whatever `most` is, the
     header has the kinds and the ranges of all transitions of the survey.
     """
-    rng = np.random.default_rng(0)
-    usual = usual_rewards(survey, rng)
+    usual = usual_rewards(survey)
     columns = _columns(survey, looks_of(survey, usual))
-    chosen = spread_over(survey.rows, survey.rows if most is None else most, rng)
+    chosen = spread_over(survey.rows, survey.rows if most is None else most)
     chosen = chosen[np.argsort(columns["look"][chosen] % DIAMOND, kind="stable")]
     sent = {name: column[chosen] for name, column in columns.items()}
     head = {

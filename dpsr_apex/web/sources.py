@@ -73,8 +73,7 @@ class CheckpointSource:
     def survey(self) -> Survey:
         """Return the numbers of every transition."""
         filled = np.arange(self._facts["size"])
-        rng = np.random.default_rng(0)
-        return survey_of(self._facts["t"], self._config.replay.capacity, filled, self._arrays, MOST_SURVEYED, rng)
+        return survey_of(self._facts["t"], self._config.replay.capacity, filled, self._arrays, MOST_SURVEYED)
 
     def find(self, identities: Sequence[int]) -> list[Found]:
         """Return those of these transitions that are stored."""

@@ -83,7 +83,7 @@ def test_a_survey_in_parts_arrives_whole(rows_per_part: int, monkeypatch: pytest
     assert len(parts) == -(-20 // rows_per_part)
     survey = joined_survey(parts)
     assert survey is not None
-    for name, column in replay.survey(1_000, np.random.default_rng(0))._asdict().items():
+    for name, column in replay.survey(1_000)._asdict().items():
         np.testing.assert_array_equal(getattr(survey, name), column, err_msg=name)
         assert np.asarray(getattr(survey, name)).dtype == np.asarray(column).dtype, name
 

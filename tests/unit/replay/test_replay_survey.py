@@ -15,7 +15,7 @@ def test_a_survey_is_the_columns_of_the_replay() -> None:
     replay = just_before_a_round()
     (round_,) = replay.insert(transitions_of(make_rows(50, 1)))
     replay.answer(round_.number, joined(round_.candidates.tolist(), [chain(100 * i, 3.0 + i) for i in (1, 2, 3)]))
-    survey = replay.survey(1_000, np.random.default_rng(0))
+    survey = replay.survey(1_000)
     stored = replay.rows_of(replay.identities)
     assert (survey.t, survey.capacity, survey.stored, survey.rows) == (replay.t, 9, 9, 9)
     for name in ("identities", "births", "gains", "depths", "recycles"):
@@ -29,28 +29,28 @@ def test_a_survey_is_the_columns_of_the_replay() -> None:
 
 def test_a_survey_does_not_change_with_the_replay() -> None:
     replay = just_before_a_round()
-    survey = replay.survey(1_000, np.random.default_rng(0))
+    survey = replay.survey(1_000)
     before = [np.array(column) for column in survey[3:]]
     replay.insert(transitions_of(make_rows(50, 1)))
     replay.update_priorities(replay.identities, np.full(replay.size, 77.0))
-    assert replay.survey(1_000, np.random.default_rng(0)).priorities.min() > 77.0
+    assert replay.survey(1_000).priorities.min() > 77.0
     for column, copy in zip(survey[3:], before, strict=True):
         np.testing.assert_array_equal(column, copy)
 
 
 def test_a_large_replay_is_subsampled() -> None:
     replay = just_before_a_round()
-    whole, survey = replay.survey(1_000, np.random.default_rng(0)), replay.survey(4, np.random.default_rng(0))
+    whole, survey = replay.survey(1_000), replay.survey(4)
     assert (survey.stored, survey.rows) == (9, 4)
     rows = np.searchsorted(whole.identities, survey.identities)
     for name in ("identities", "births", "priorities", "rewards"):
         np.testing.assert_array_equal(getattr(survey, name), getattr(whole, name)[rows], err_msg=name)
-    np.testing.assert_array_equal(rows, spread_over(9, 4, np.random.default_rng(0)))
+    np.testing.assert_array_equal(rows, spread_over(9, 4))
 
 
 @pytest.mark.parametrize(("count", "most"), [(9, 4), (100_001, 50_000), (1_000_000, 50_000), (5, 5), (3, 10), (0, 7)])
 def test_chosen_rows_are_spread_evenly(count: int, most: int) -> None:
-    rows = spread_over(count, most, np.random.default_rng(0))
+    rows = spread_over(count, most)
     assert len(rows) == min(count, most)
     assert (np.diff(rows) > 0).all()
     for part, row in enumerate(rows.tolist()):
@@ -59,13 +59,13 @@ def test_chosen_rows_are_spread_evenly(count: int, most: int) -> None:
 
 @pytest.mark.parametrize("period", [2, 4, 20, 50, 64, 1_000])
 def test_no_phase_of_a_period_is_preferred(period: int) -> None:
-    chosen = np.bincount(spread_over(1_000_000, 50_000, np.random.default_rng(0)) % period, minlength=period)
+    chosen = np.bincount(spread_over(1_000_000, 50_000) % period, minlength=period)
     assert abs(chosen - 50_000 / period).max() < 5 * (50_000 / period) ** 0.5
 
 
 def test_priorities_beyond_float32_are_clipped_and_missing_columns_are_zero() -> None:
     columns = {"priorities": np.array([1e-50, 1.0, 1e50]), "identities": np.arange(3), "births": np.arange(3)}
     columns |= {name: np.zeros(3) for name in ("gains", "depths", "a_tm1", "r_t", "terminal")}
-    survey = survey_of(7, 10, np.arange(3), columns, 100, np.random.default_rng(0))
+    survey = survey_of(7, 10, np.arange(3), columns, 100)
     np.testing.assert_allclose(survey.priorities, [LEAST_PRIORITY, 1.0, GREATEST_PRIORITY], rtol=1e-6)
     assert survey.recycles.tolist() == survey.positions.tolist() == [0, 0, 0]
