@@ -30,6 +30,7 @@ from dpsr_apex.processes.weights import opened_state
 from dpsr_apex.protocol.events import Logged
 from dpsr_apex.protocol.memory_watch import MemoryWatch
 from dpsr_apex.protocol.replay_service import Outgoing
+from dpsr_apex.protocol.run_end import Phase, RunEnd
 from dpsr_apex.protocol.state_requests import StateRequests
 from dpsr_apex.record.checkpoint import Checkpoint, DamagedCheckpoint, newest_checkpoint, set_aside
 from dpsr_apex.record.ending import Ending, remove_ending
@@ -148,6 +149,7 @@ class ReplayProcess:
         self._saving = Saving(run, self._service, self._recorder, self._journaling, checkpoint.t if checkpoint else 0)
         self._ticked_at = 0.0
         self._states = StateRequests(self._service)
+        self._end = RunEnd(self._service, self._states)
         self._quarantine = QuarantineFolder(run.quarantine)
         continues = self._service.t > 0 or run.metrics.exists()  # at 0 if it crashed without a journal
         if continues:
@@ -170,16 +172,16 @@ class ReplayProcess:
         """Serve until the run is finished or stopped; in both cases a checkpoint is written."""
         log.info("serving at %s from t = %d", self._server.endpoint, self._service.t)
         with self._metrics:
-            while not self._is_over(interrupt):
-                self._serve()
+            while self._saving.is_busy or not self._end.may_save(time.monotonic()):
+                self._serve(interrupt.asked or self._callbacks.wants_end)
                 self._keep_quarantined()
                 if self._notifier:
                     self._notifier.notify()
                 self._log_and_save()
-            finished = self._service.finished
-            self._end("the run is finished" if finished else "the run was stopped", finished)
+            self._save_last()
             self._server.close()
             self._registry.withdraw()
+            finished = self._end.is_finished
             if finished and (self._notifier or self._config.run.track):
                 await_last_evaluation(self._run, lambda: interrupt.asked)
                 if evaluation := read_last_row(self._run.evaluations):
@@ -193,14 +195,11 @@ class ReplayProcess:
     def _updates(self) -> int:
         return self._service.rate.batches
 
-    def _is_over(self, interrupt: Interrupt) -> bool:
-        if interrupt.asked or self._callbacks.wants_end:
-            return True
-        answer = self._states.for_end()
-        self._send(answer.outgoing)
-        return answer.may_proceed
+    @property
+    def _is_checkpoint_due(self) -> bool:
+        return self._saving.is_due(self._config.run.checkpoint_period)
 
-    def _serve(self) -> None:
+    def _serve(self, is_asked_to_stop: bool) -> None:
         """Wait for messages, and answer those that have arrived.
 
         The learner's messages come first: they are short, and should not wait for a queue of chunks.
@@ -223,9 +222,7 @@ class ReplayProcess:
         now = time.monotonic()
         if now - self._ticked_at >= timeouts.REPLAY_TICK:
             self._ticked_at = now
-            self._send(self._service.tick(now))
-            if not self._service.ending:
-                self._send(self._states.for_crash())
+            self._send([*self._service.tick(now), *self._end.tick(is_asked_to_stop, now)])
             self._watch_memory(now)
 
     def _watch_memory(self, now: float) -> None:
@@ -300,7 +297,7 @@ class ReplayProcess:
         self._metrics.report_trackers()
         if self._saving.is_busy:
             self._reap_copy()
-        elif self._saving.is_due(self._config.run.checkpoint_period) and not is_last:
+        elif self._end.phase is Phase.SERVING and not is_last and self._is_checkpoint_due:
             self._save_in_copy()
 
     def _log(self) -> None:
@@ -349,48 +346,24 @@ class ReplayProcess:
         if saved and self._notifier:
             self._notifier.saved(saved)
 
-    def _end(self, reason: str, finished: bool) -> None:
-        """Wait for the learner's last state and for all members to leave; write the last row and checkpoint."""
-        if not finished:
-            self._wait_for_learner()
-        self._send(self._service.goodbye(finished, reason))
-        self._serve_until(lambda: self._service.everybody_left, timeouts.MEMBERS_LEAVE)
-        while self._saving.is_busy:
-            self._serve()
-            self._reap_copy()
-        if self._recorder.is_due(self._service.replay):
+    def _save_last(self) -> None:
+        """Write the last row and checkpoint; no message is handled any more."""
+        service = self._service
+        if self._recorder.is_due(service.replay):
             self._log()
         self._send([])
         self._transmit(self._journaling.close())
-        if not self._service.t or (self._service.replay.is_over and not self._service.learner_state.arrays):
-            self._service.note("No checkpoint can be written: there are no transitions, or no weights to evaluate.")
+        if not service.t or (service.replay.is_over and not service.learner_state.arrays):
+            service.note("No checkpoint can be written: there are no transitions, or no weights to evaluate.")
             return
-        if self._notifier:
-            self._notifier.notify()  # what came in while the members left
         try:
-            path = self._saving.write_last()
+            path = self._saving.write_last(self._end.is_finished)
         except OSError as error:
             log.error("the last checkpoint could not be written: %s", error)
             raise
         log.info("saved %s", path)
         if self._notifier:
             self._notifier.saved(path)
-
-    def _wait_for_learner(self) -> None:
-        """Wait for the learner's state after all batches so far; a state requested earlier may be older."""
-        service = self._service
-        deadline = time.monotonic() + timeouts.LEARNER_STATE
-        self._serve_until(lambda: not service.awaiting_state, timeouts.LEARNER_STATE)
-        self._send(service.request_save())
-        self._serve_until(lambda: not service.awaiting_state, deadline - time.monotonic())
-        if service.awaiting_state:
-            kept = service.describe_state(time.monotonic())
-            service.note(f"The learner did not answer: the last checkpoint has {kept}.")
-
-    def _serve_until(self, over: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not over() and time.monotonic() < deadline:
-            self._serve()
 
 
 def _recorder(config: Config, run: RunDirectory, recovered: Recovered, checkpoint: Checkpoint | None) -> Recorder:

@@ -413,6 +413,7 @@ class Saved(NamedTuple):
     inserted: list[Row]
     settled: list[Row]
     next: int = 0  # number of the first record of the journal after it
+    is_finished: bool = False  # whether no update is due after it
 
 
 class ReplayHost:
@@ -461,11 +462,10 @@ class ReplayHost:
         """All transitions that were inserted or refused, also by those whose checkpoints it continues."""
         return self._inbox.settled
 
-    def save(self) -> Saved:
+    def save(self, is_finished: bool = False) -> Saved:
         """What a forked copy of the process would write, or the process itself at its end."""
         facts, arrays = self.service.save()
         state = State(json.loads(json.dumps(facts)), arrays)
         rows = list(self.replay.inserted), list(self.settled)
-        return Saved(
-            self.service.t, state, self.service.learner_state, *rows, self.commit.begin_segment() if self.commit else 0
-        )
+        next_ = self.commit.begin_segment() if self.commit else 0
+        return Saved(self.service.t, state, self.service.learner_state, *rows, next_, is_finished)

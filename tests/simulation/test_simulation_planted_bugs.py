@@ -18,8 +18,9 @@ from dpsr_apex.protocol.instructions import HeadStatus, Instruction, Tell, Termi
 from dpsr_apex.protocol.membership import Membership
 from dpsr_apex.protocol.outbox import Outbox
 from dpsr_apex.protocol.prefetch import Prefetch
-from dpsr_apex.protocol.replay_service import ReplayService
+from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
 from dpsr_apex.protocol.restarts import Exit, RestartPolicy
+from dpsr_apex.protocol.run_end import RunEnd
 from dpsr_apex.protocol.sessions import Session, Sessions
 from dpsr_apex.protocol.supervised_process import SupervisedProcess
 from dpsr_apex.protocol.supervision import Supervision
@@ -183,6 +184,15 @@ def a_state_that_could_not_be_sent_is_dropped(patch: Patch) -> None:
     patch.setattr(ReplayService, "_ask_again", lambda *_: [])
 
 
+def a_run_that_is_stopped_does_not_wait_for_its_last_updates(patch: Patch) -> None:
+    stop = RunEnd._stop
+
+    def hasty(end: RunEnd, now: float) -> list[Outgoing]:
+        return end._say_goodbye(True, now) if end._service.finished else stop(end, now)
+
+    patch.setattr(RunEnd, "_stop", hasty)
+
+
 def updates_that_a_crashed_learner_has_lost_are_not_owed_again(patch: Patch) -> None:
     patch.setattr(ReplayService, "updates_kept", property(lambda service: service.rate.batches))
 
@@ -283,6 +293,7 @@ BUGS: dict[Bug, Odds] = {  # with odds under which a history often leads to it
     ),
     lost_batches_are_not_requested_again: LOSSY,
     a_state_that_could_not_be_sent_is_dropped: Odds(faults=("cut",)),
+    a_run_that_is_stopped_does_not_wait_for_its_last_updates: Odds(faults=("pause",), network=(Faults(),)),
     updates_that_a_crashed_learner_has_lost_are_not_owed_again: Odds(),
     leases_never_expire: Odds(faults=("crash", "loss"), fault_pauses=(4.0,)),
     a_process_that_ended_in_order_is_not_restarted: Odds(faults=("cut",), full_at_end=1.0),

@@ -23,7 +23,7 @@ from tests.simulation.accounts import Accounts
 from tests.simulation.checks import Checks
 from tests.simulation.disk import Killed, SimDisk
 from tests.simulation.evaluator import EvaluatorProcess
-from tests.simulation.hosts import Saved
+from tests.simulation.hosts import LearnerHost, Saved
 from tests.simulation.network import Events, Network
 from tests.simulation.promise import Promise
 from tests.simulation.sim_processes import (
@@ -82,6 +82,7 @@ class World:
         self.storage = Storage(self.disk, self.rng.choice(odds.durabilities))
         self.promise = Promise(self.accounts, self.storage)
         self.saved: Saved | None = None  # the newest checkpoint
+        self.learner: LearnerHost | None = None  # of the newest learner process
         self.updates_written = 0  # in the newest state of the learner that was written beside the journal
         self.has_saved_at_end = False  # whether the replay has ended in order, with its last checkpoint
         self.is_evaluated = False
@@ -113,8 +114,8 @@ class World:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the checkpoint of the last step exists."""
-        return self.saved is not None and self.saved.t == self.config.run.total_steps
+        """Whether the checkpoint after the last step and the last update exists."""
+        return self.saved is not None and self.saved.t == self.config.run.total_steps and self.saved.is_finished
 
     @property
     def was_stopped(self) -> bool:

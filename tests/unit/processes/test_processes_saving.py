@@ -52,7 +52,9 @@ def test_a_checkpoint_contains_what_the_next_row_will_show(tmp_path: Path) -> No
     enter(replay, "actor-0", "learner-0")
     replay.handle(b"actor-0", chunk(0, scores=[2.0, 4.0]), 0.0)
     replay.handle(b"learner-0", Learning(3, 3, 0.5, 1.0, 2.0, 0.1), 0.0)
-    saved = load_checkpoint(Saving(run, replay, recorder, Journaling(replay, run.journal, 0), 0).write_last())
+    saved = load_checkpoint(
+        Saving(run, replay, recorder, Journaling(replay, run.journal, 0), 0).write_last(is_finished=False)
+    )
     later = Recorder(replay.config, run, replay.note)
     later.load(saved.parts["recorder"])
     with later.open(resumed_at=0):
