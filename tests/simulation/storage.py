@@ -55,6 +55,7 @@ class Storage:
         if len(names) < KEPT:
             return False
         self.disk.remove(CHECKPOINTS / names[-1])
+        self.disk.sync_folder(CHECKPOINTS)
         return True
 
     def check_that_damage_is_noticed(self, since: int) -> bool:
