@@ -64,7 +64,9 @@ class Checks:
         """The replay is told of a crash, and does not wait for the lease, unless something else happens."""
         world, replay, socket = self._world, self._replay, self._world.supervisor.socket
         disturbances = world.disturbances
-        if replay is None or socket is None or socket.server is not replay.server or replay.now < replay.paused_until:
+        if replay is None or socket is None or socket.server is not replay.server:
+            return
+        if replay.now < max(replay.paused_until, world.supervisor.suspended_until):
             return
 
         def check() -> None:

@@ -157,7 +157,10 @@ class Trouble:
         if self._supervisor.phase is Phase.STARTING:
             return  # a replay that does not start ends the run
         if name == "supervisor" and self._supervisor.socket is not None:
-            self._world.checks.changed(self._cut(name, self._supervisor.socket.cut))
+            if fault != "pause":
+                self._world.checks.changed(self._cut(name, self._supervisor.socket.cut))
+            elif self._supervisor.phase is Phase.RUNNING:
+                self._suspend_supervisor(self._rng.choice(PAUSES))
         elif process is None or (is_stopping and fault == "pause"):
             return
         elif fault == "crash":
@@ -176,6 +179,11 @@ class Trouble:
             self._afflicted("pause", f"{name} is suspended for {seconds:.1f} s", seconds)
             self._world.checks.changed(seconds)
             process.pause(seconds)
+
+    def _suspend_supervisor(self, seconds: float) -> None:
+        self._afflicted("supervisor suspended", f"the supervisor is suspended for {seconds:.1f} s", seconds)
+        self._world.checks.changed(seconds)
+        self._supervisor.suspended_until = self._events.now + seconds
 
     def _afflicted(self, fault: str, text: str, seconds: float = 0.0) -> None:
         self._world.count(fault)
