@@ -90,6 +90,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.disturbed_until = 0.0  # when the last fault was over
         self.disturbances = 0
+        self.may_reorder = False  # whether messages may overtake each other
         self.counts: dict[str, int] = {}  # of what has happened
         self.start_seconds = start_seconds or 0.5
         self.is_long = odds.is_long or seed % LONG == 7
@@ -102,6 +103,7 @@ class World:
     def play(self) -> None:
         """Run until the supervision is over."""
         self.network.faults = self.rng.choice(self._odds.network)
+        self.may_reorder = self.network.faults.reordered > 0
         self.supervisor.turn()
         self.trouble.plan()
         while self.supervisor.phase is not Phase.OVER:
