@@ -34,7 +34,7 @@ class Journaling:
         """Continue the journal in `folder` with record number `next_`."""
         durability = service.config.run.durability
         self._service = service
-        self._next = next_ + 1  # without a journal: a gap, because later records do not continue earlier ones
+        self._next = next_
         self._commit: Commit | None = None
         self._sync: _SyncThread | None = None
         self._learner = _LearnerFile(service, folder)
@@ -94,8 +94,14 @@ class Journaling:
         return self._commit is None or self._commit.may_save
 
     def begin_segment(self) -> int:
-        """Return the number of the first record after a checkpoint of now."""
-        return self._commit.begin_segment() if self._commit else self._next
+        """Return the number of the first record after a checkpoint of now.
+
+        Without a journal it leaves a gap: records that follow a later checkpoint do not continue this one.
+        """
+        if self._commit is None:
+            self._next += 1
+            return self._next
+        return self._commit.begin_segment()
 
     def saved(self, positions: Iterable[int]) -> None:
         """Remove the records that no checkpoint needs; each one needs those from its position on."""

@@ -35,6 +35,17 @@ class UnreadableJournal(UserError):
         )
 
 
+class InconsistentJournal(UserError):
+    """Raised for an intact record that does not continue the state before it."""
+
+    def __init__(self, record: Record, folder: Path, t: int) -> None:
+        super().__init__(
+            f"Record {record.place.sequence} of the journal in {folder} leads to t = {t:,} instead of "
+            f"{record.place.t:,}: it continues another checkpoint. Restore that checkpoint, or remove this folder to "
+            "give up everything after the newest one"
+        )
+
+
 class Base(NamedTuple):
     """The checkpoint that a journal continues."""
 
@@ -57,7 +68,7 @@ def recover(disk: Disk, folder: Path, config: Config, make: MakeService, base: B
     """Return a service with the state of a checkpoint, everything in the journal after it, and the newest learner.
 
     Every record is applied under the config of the process that wrote it; then the service continues under `config`.
-    Raise DamagedJournal if promised records cannot be read.
+    Raise DamagedJournal if promised records cannot be read, InconsistentJournal if they do not continue the checkpoint.
     """
     reader = JournalReader(disk, folder, base.next, base.t)
     recovery: Recovery | None = None
@@ -72,6 +83,8 @@ def recover(disk: Disk, folder: Path, config: Config, make: MakeService, base: B
             recovery.apply(event)
             if isinstance(event, Logged):
                 recorder = event.recorder
+        if recovery.service.t != record.place.t:
+            raise InconsistentJournal(record, folder, recovery.service.t)
     recovery = _under(config, make, recovery, base)
     recovery.finish()
     _restore_learner(recovery.service, read_learner(disk, folder))
