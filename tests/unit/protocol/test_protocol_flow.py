@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -531,6 +532,44 @@ def test_of_a_late_answer_only_the_counts_are_recorded() -> None:
     late = answer(requests[0])._replace(failed=np.arange(1_000), reasons=["x" * 10_000] * 1_000)
     assert replay.handle(b"actor-0", late, 7.0) == []
     assert replay.events.take() == [Late(2, 2)]
+
+
+def test_steps_that_nobody_was_asked_to_take_do_not_end_a_run() -> None:
+    config = replace(DEEP, run=replace(DEEP.run, environment_steps=100))
+    replay, requests = filled(config)
+    assert not replay.replay.is_over
+    steps = replay.replay.environment_steps
+    made_up = chained(requests[0]._replace(round_number=99), [3, 3])
+    repeated = chained(requests[0], [3, 3])
+    for _ in range(40):
+        assert replay.handle(b"actor-0", made_up, 1.0) == []
+        assert replay.handle(b"actor-0", repeated, 1.0) == []
+    assert replay.replay.counters.answers_late == 40 * 2 + 39 * 2
+    assert replay.replay.environment_steps == steps
+    assert not replay.replay.is_over
+
+
+def test_of_several_results_of_one_candidate_in_a_message_the_first_counts() -> None:
+    replay, requests = filled()
+    request = requests[0]
+    twice = request._replace(identities=np.repeat(request.identities, 2))
+    assert replay.handle(b"actor-0", recycled(twice, transitions(4)), 1.0) == []
+    assert replay.handle(b"actor-1", answer(requests[1]), 1.0) == []
+    counters = replay.replay.counters
+    assert (counters.rounds_closed, counters.answers_late, counters.chain_steps_late) == (1, 2, 0)
+
+
+def test_steps_of_late_results_count_once_and_as_many_as_were_asked_for() -> None:
+    replay, requests = filled(DEEP, lease=100.0)
+    tick_on(replay, 1.0, 16.0)
+    late = chained(requests[0], [3, 2])._replace(lengths=np.array([2**62, 2]))
+    assert replay.handle(b"actor-1", late, 17.0) == [], "the other actor was not asked"
+    assert replay.replay.counters.chain_steps_late == 0
+    replay, requests = filled(DEEP, lease=100.0)
+    tick_on(replay, 1.0, 16.0)
+    for _ in range(3):
+        assert replay.handle(b"actor-0", late, 17.0) == []
+    assert replay.replay.counters.chain_steps_late == 5
 
 
 def test_failures_that_were_not_assigned_are_not_recorded_and_reasons_are_short() -> None:
