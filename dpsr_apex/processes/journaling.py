@@ -38,7 +38,7 @@ class Journaling:
         self._commit: Commit | None = None
         self._sync: _SyncThread | None = None
         self._learner = _LearnerFile(service, folder)
-        self._states_saved = service.states_received
+        self._states_saved = service.learner.states_received
         self._ticked_at = 0.0
         self._found = sum(path.stat().st_size for path in list_segments(RealDisk(), folder).values())
         if durability != "none":
@@ -116,9 +116,9 @@ class Journaling:
         return self._commit.close() if self._commit else []
 
     def _save_learner(self) -> None:
-        if self._service.states_received != self._states_saved:
-            self._states_saved = self._service.states_received
-            self._learner.save(self._service.learner_state)
+        if self._service.learner.states_received != self._states_saved:
+            self._states_saved = self._service.learner.states_received
+            self._learner.save(self._service.learner.state)
         self._learner.check()
 
 

@@ -67,7 +67,7 @@ def _load(checkpoint: Checkpoint | None, service: ReplayService) -> None:
     service.load(checkpoint.parts["replay"])
     learner = checkpoint.parts["learner"]
     if learner.arrays:
-        service.learner_state = LearnerState(json.dumps(learner.facts), pack_weights(learner.arrays))
+        service.learner.state = LearnerState(json.dumps(learner.facts), pack_weights(learner.arrays))
 
 
 def _describe(tail: Tail) -> str:

@@ -310,7 +310,7 @@ class ReplayProcess:
             "actors": len(service.sessions.actors),
             "policy_age_mean": age.mean,
             "policy_age_p95": age.p95,
-            "learner_waiting": service.learning.waiting if service.learning else None,
+            "learner_waiting": service.learner.report.waiting if service.learner.report else None,
             **{f"traffic_{name}": count for name, count in service.traffic.counts().items()},
         }
         service.row = self._recorder.write(service.replay, self._updates, self._epsilon, more)
@@ -337,7 +337,7 @@ class ReplayProcess:
         if not answer.is_new:
             service.note(
                 f"The learner has not answered for {timeouts.CHECKPOINT_STATE:.0f} s: "
-                f"the checkpoint at t = {service.t:,} has {service.describe_state(now)}."
+                f"the checkpoint at t = {service.t:,} has {service.learner.describe_state(now)}."
             )
         self._saving.fork()
 
@@ -353,7 +353,7 @@ class ReplayProcess:
             self._log()
         self._send([])
         self._transmit(self._journaling.close())
-        if not service.t or (service.replay.is_over and not service.learner_state.arrays):
+        if not service.t or (service.replay.is_over and not service.learner.state.arrays):
             service.note("No checkpoint can be written: there are no transitions, or no weights to evaluate.")
             return
         try:

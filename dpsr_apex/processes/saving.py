@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def collect(service: ReplayService, recorder: Recorder) -> None:
     """Add to the next row of metrics what has come in since the last call."""
     recorder.add_episodes(service.drain_episodes())
-    for report in service.drain_learning():
+    for report in service.learner.drain_reports():
         recorder.add_updates(report.recent, report.loss, report.mean_q, report.gradient_norm)
 
 
@@ -122,7 +122,7 @@ class Saving:
         collect(service, self._recorder)
         parts = {
             "replay": service.save(),
-            "learner": opened_state(service.learner_state) if service.learner_state.arrays else State({}, {}),
+            "learner": opened_state(service.learner.state) if service.learner.state.arrays else State({}, {}),
             "recorder": self._recorder.save(),
             position.PART: position.journal_part(next_),
             progress.PART: progress.progress_part(is_finished),

@@ -59,12 +59,13 @@ class Recovery:
             case SetRate(steps_per_update):
                 service.rate.change(service.t, steps_per_update)
             case LearnerSeated(incarnation, updates):
-                service.trained_by, service.rate.batches = incarnation, updates
+                service.learner.seated(incarnation)
+                service.rate.batches = updates
             case Learning():
-                service.take_report(event)
+                service.learner.take_report(event)
             case Logged():  # the row contains everything up to here
                 service.drain_episodes()
-                service.drain_learning()
+                service.learner.drain_reports()
                 flow.policy_ages.drain()
             case Described(environment, layout):
                 service.sessions.environment, service.sessions.layout = environment, layout

@@ -20,7 +20,7 @@ from dpsr_apex.config_files import dump_config
 from dpsr_apex.protocol.conversions import stored_message, survey_parts
 from dpsr_apex.protocol.events import Counted, Described, EventLog, LearnerSeated
 from dpsr_apex.protocol.flow import Flow, Outgoing
-from dpsr_apex.protocol.learner_states import ensure_plausible, updates_in
+from dpsr_apex.protocol.learner_record import LearnerRecord
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.protocol.sessions import Session, Sessions, shown, titled
 from dpsr_apex.protocol.stats import make_stats
@@ -45,7 +45,6 @@ from dpsr_apex.wire.messages import (
     Recycled,
     Refused,
     SampleRequest,
-    SaveRequest,
     SetActors,
     SetRate,
     Starts,
@@ -94,14 +93,7 @@ class ReplayService:
         self.run_id = run_id
         self.sessions = Sessions(run_id, emulator, config.system.lease, config.system.actors or 1)
         self.flow = Flow(config, replay, era, self.sessions)
-        self.learning: Learning | None = None  # the newest
-        self.learner_state = LearnerState("", b"")  # the newest; empty if there is none
-        self.states_received = 0
-        self.state_t = 0  # clock at which that state arrived
-        self._state_arrived: float | None = None  # None: it is from a checkpoint
-        self.awaiting_state = False  # whether a running learner still has to answer a request for its state
-        self._asked_at: float | None = None  # when the state was last requested, set at the next tick
-        self.trained_by: int | None = None  # incarnation of the learner that has made all updates so far
+        self.learner = LearnerRecord(config.system.lease / 2)
         self.notes: deque[Note] = deque(maxlen=100)  # events that a user should see
         self.starts = b""  # the file of moments at which some episodes begin; set from outside
         self._survey_at = -math.inf  # earliest time of the next survey
@@ -109,7 +101,6 @@ class ReplayService:
         self._goodbye: Goodbye | None = None
         self._counted: dict[str, int] = {}  # traffic that was recorded last
         self._noted = 0
-        self._reports: list[Learning] = []
         self._now = 0.0  # when the last event happened
         self._dropped: set[str] = set()  # names of members
         self._refusal_notes, self._member_notes = RateLimit(REFUSAL_NOTES), RateLimit(MEMBER_NOTES)
@@ -197,7 +188,8 @@ class ReplayService:
         if counts != self._counted and not self.held:
             self._counted = counts
             self.events.add(Counted(counts))
-        return self._ask_again(now) + self._advance(now)
+        asked = self.learner.tick(now) if self.sessions.learner else []
+        return self._to_learner(asked) + self._advance(now)
 
     def _advance(self, now: float) -> list[Outgoing]:
         outgoing = self.flow.advance(now)
@@ -242,28 +234,12 @@ class ReplayService:
         return [Outgoing(sender, Refused(f"{reason}: install the same version of dpsr_apex"))]
 
     def request_save(self) -> list[Outgoing]:
-        """Ask the learner for its state.
+        """Ask the learner for its state, unless it is missing or was asked already."""
+        return self._to_learner(self.learner.request_state(self.rate.batches) if self.sessions.learner else [])
 
-        `awaiting_state` is True until the state arrives, which increments `states_received`, or until the learner
-        ends. Without a learner, nothing is awaited.
-        """
+    def _to_learner(self, messages: Replies) -> list[Outgoing]:
         learner = self.sessions.learner
-        if learner is None or self.awaiting_state:
-            return []
-        self.awaiting_state = True
-        self._asked_at = None
-        return [Outgoing(learner.address, SaveRequest())]
-
-    def _ask_again(self, now: float) -> list[Outgoing]:
-        """Repeat the request for the learner's state: the request or its answer may be lost with a connection."""
-        learner = self.sessions.learner
-        if learner is None or not self.awaiting_state:
-            return []
-        if self._asked_at is None or now - self._asked_at < self.config.system.lease / 2:
-            self._asked_at = self._asked_at or now
-            return []
-        self._asked_at = now
-        return [Outgoing(learner.address, SaveRequest())]
+        return [Outgoing(learner.address, message) for message in messages] if learner else []
 
     def goodbye(self, finished: bool, reason: str) -> list[Outgoing]:
         """Tell all members to leave. From now on nothing is inserted or sampled, and nobody can join."""
@@ -279,10 +255,10 @@ class ReplayService:
                 "replay": facts,
                 "rate": self.rate.save().facts,
                 "streams": self.flow.inbox.save(),
-                "state_t": self.state_t,
+                "state_t": self.learner.state_t,
                 "environment": self.sessions.environment,
                 "layout": [*self.sessions.layout],
-                "trained_by": self.trained_by,
+                "trained_by": self.learner.trained_by,
                 "strikes": self.flow.quarantine.save(),
                 "traffic": self.traffic.at_rest(),
             },
@@ -295,7 +271,7 @@ class ReplayService:
         streams, counts = self.flow.inbox.settled_streams(), [self.traffic.inserted, self.traffic.refused]
         described = self.sessions.environment, self.sessions.layout
         strikes = self.flow.quarantine.save()
-        facts = [self.rate.save().facts, streams, counts, described, self.trained_by, strikes]
+        facts = [self.rate.save().facts, streams, counts, described, self.learner.trained_by, strikes]
         update(json.dumps(facts).encode())
 
     def load(self, state: State) -> None:
@@ -305,9 +281,9 @@ class ReplayService:
         self.rate.load(State(facts["rate"], {}))
         self.flow.quarantine.load(facts["strikes"])
         self.flow.inbox.load(facts["streams"])
-        self.state_t = facts.get("state_t", 0)
+        self.learner.state_t = facts.get("state_t", 0)
         self.sessions.environment, self.sessions.layout = facts["environment"], Layout(*facts["layout"])
-        self.trained_by = facts.get("trained_by")  # checkpoints of earlier versions lack it
+        self.learner.trained_by = facts.get("trained_by")  # checkpoints of earlier versions lack it
         traffic = self.traffic
         traffic.load(facts["traffic"])
         traffic.lost = traffic.sent - traffic.inserted - traffic.refused  # until the members return
@@ -318,21 +294,13 @@ class ReplayService:
         In contrast to a checkpoint, that one also has what is not part of `save`.
         """
         self.load(former.save())
-        self.learner_state = former.learner_state
-        self.learning, self._reports = former.learning, former._reports
+        self.learner.take_over(former.learner)
         self.flow.take_over(former.flow)
 
     def stats(self, now: float) -> Stats:
         """Return the statistics of the run."""
-        members = self.sessions, self.learning, self._actors
+        members = self.sessions, self.learner.report, self._actors
         return make_stats(self.config, self.flow, *members, list(self.notes), self.row, now)
-
-    def describe_state(self, now: float) -> str:
-        """Describe the newest state of the learner, and how old it is."""
-        if not self.learner_state.arrays:
-            return "no state of the learner, which has not sent any yet"
-        age = "" if self._state_arrived is None else f", which is {now - self._state_arrived:.0f} s old"
-        return f"the learner's state of t = {self.state_t:,}{age}"
 
     def note(self, text: str) -> None:
         """Report an event that a user should see."""
@@ -346,19 +314,9 @@ class ReplayService:
         if left_out is not None:
             self.note(with_left_out(text, left_out))
 
-    def take_report(self, report: Learning) -> None:
-        """Keep a report of the learner until it is drained."""
-        self.learning = report
-        self._reports.append(report)
-
     def drain_episodes(self) -> list[tuple[float, int]]:
         """Return the score and the length in steps of each episode that ended since the last call."""
         return self.flow.drain_episodes()
-
-    def drain_learning(self) -> list[Learning]:
-        """Return the learner's reports since the last call."""
-        reports, self._reports = self._reports, []
-        return reports
 
     def _answer_anyone(self, sender: bytes, message: Message, now: float, role: str, host: str) -> Replies | None:
         """Return the replies to a message that need not come from a member; None for other messages."""
@@ -413,13 +371,10 @@ class ReplayService:
             case Unusable():
                 self.flow.take_unusable(message)
             case Learning():
-                self.take_report(message)
+                self.learner.take_report(message)
                 self.events.add(message)
             case LearnerState():
-                ensure_plausible(message, self.learner_state, self._most_updates)
-                self.learner_state, self.awaiting_state = message, False
-                self.states_received += 1
-                self.state_t, self._state_arrived = self.t, self._now
+                self.learner.take_state(message, self.t, self._most_updates, self._now)
             case _:
                 raise ValueError(f"{type(message).__name__} is not for the replay")
         return []
@@ -449,10 +404,15 @@ class ReplayService:
         self.traffic.joins += 1
         if not is_repeated:
             self._note_at_most(self._member_notes, f"{session.title} joined{' again' if known else ''}")
-        if session.role == "learner" and join.incarnation != self.trained_by:
-            self.trained_by, self.rate.batches = join.incarnation, self.updates_kept
-            self.events.add(LearnerSeated(join.incarnation, self.updates_kept))
+        if session.role == "learner" and join.incarnation != self.learner.trained_by:
+            self._seat_learner(join.incarnation)
         return self._welcome(session, join)
+
+    def _seat_learner(self, incarnation: int) -> None:
+        """Note that another process makes the updates from now on; those lost with the former one are due again."""
+        self.learner.seated(incarnation)
+        self.rate.batches = self.learner.updates
+        self.events.add(LearnerSeated(incarnation, self.rate.batches))
 
     def _refuse_join(self, join: Join, reason: str, host: str) -> Replies:
         self.traffic.refused_joins += 1
@@ -475,7 +435,7 @@ class ReplayService:
         if session.role != "learner":
             return [welcome]
         self.flow.learner_joined()
-        return [welcome, self.learner_state, *([SaveRequest()] if self.awaiting_state else [])]
+        return [welcome, *self.learner.welcome()]
 
     @property
     def _planned_actors(self) -> int:
@@ -485,11 +445,6 @@ class ReplayService:
     def _actors(self) -> int:
         """Return the number of planned actors, or of joined ones if that is larger."""
         return max([self._planned_actors, *(actor.index + 1 for actor in self.sessions.actors)])
-
-    @property
-    def updates_kept(self) -> int:
-        """Return the updates in the state that a new learner starts from: those lost in a crash are due again."""
-        return updates_in(self.learner_state)
 
     @property
     def _most_updates(self) -> int:
@@ -509,7 +464,8 @@ class ReplayService:
     def _end(self, session: Session, what: str, has_died: bool = False) -> None:
         self.sessions.end(session)
         self.flow.member_ended(session, has_died)
-        self.awaiting_state &= session.role != "learner"
+        if session.role == "learner":
+            self.learner.ended()
         self._note_at_most(self._member_notes, f"{session.title} {what}")
 
     def _survey(self, now: float) -> Replies:

@@ -39,7 +39,7 @@ class RunEnd:
         """Do what is due, several times a second; `is_asked`: the run should be stopped."""
         if self.phase is Phase.LEAVING:
             return []
-        answer = self._states.for_end()
+        answer = self._states.for_end(now)
         if answer.may_proceed:
             return self._say_goodbye(is_finished=True, now=now)
         if self.phase is Phase.SERVING:
@@ -54,14 +54,14 @@ class RunEnd:
 
     def _stop(self, now: float) -> list[Outgoing]:
         """Wait for the learner's state after all batches so far; one that was requested earlier may be older."""
-        service, requested = self._service, list[Outgoing]()
-        if not (service.awaiting_state or self._has_requested_state):
+        service, learner, requested = self._service, self._service.learner, list[Outgoing]()
+        if not (learner.owes_state or self._has_requested_state):
             self._has_requested_state = True
             requested = service.request_save()
-        if service.awaiting_state and now < self._deadline:
+        if (learner.owes_state or learner.may_send_newer(now)) and now < self._deadline:
             return requested
-        if service.awaiting_state:
-            service.note(f"The learner did not answer: the last checkpoint has {service.describe_state(now)}.")
+        if learner.owes_state:
+            service.note(f"The learner did not answer: the last checkpoint has {learner.describe_state(now)}.")
         return self._say_goodbye(is_finished=False, now=now)
 
     def _say_goodbye(self, is_finished: bool, now: float) -> list[Outgoing]:

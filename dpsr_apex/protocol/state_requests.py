@@ -34,9 +34,9 @@ class StateRequests:
         """
         service = self._service
         if self._due is None:
-            self._due = now, service.states_received
+            self._due = now, service.learner.states_received
         since, before = self._due
-        is_new = service.states_received > before
+        is_new = service.learner.states_received > before
         if is_new or now - since >= timeouts.CHECKPOINT_STATE:
             self._due = None
             return Answer(True, [], is_new)
@@ -49,10 +49,10 @@ class StateRequests:
         """
         service = self._service
         period = service.config.run.learner_state_period
-        is_due = period > 0 and service.rate.batches - service.updates_kept >= period
+        is_due = period > 0 and service.rate.batches - service.learner.batches_covered >= period
         return service.request_save() if is_due else []
 
-    def for_end(self) -> Answer:
+    def for_end(self, now: float) -> Answer:
         """Return whether the learner has sent its state after the last update of a finished run.
 
         If the learner ends before that, its successor is awaited: it starts from fewer updates, and the rest are due
@@ -62,9 +62,10 @@ class StateRequests:
         if not service.finished or service.held:
             self._before_last = None
             return Answer(False, [])
-        if self._before_last is not None and service.states_received > self._before_last:
-            return Answer(True, [], is_new=True)
-        if service.awaiting_state:
+        if self._before_last is not None and service.learner.states_received > self._before_last:
+            has_come = not service.learner.may_send_newer(now)
+            return Answer(has_come, [], is_new=has_come)
+        if service.learner.owes_state:
             return Answer(False, [])
-        self._before_last = service.states_received if service.sessions.learner else None
+        self._before_last = service.learner.states_received if service.sessions.learner else None
         return Answer(False, service.request_save())

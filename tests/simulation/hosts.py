@@ -436,7 +436,7 @@ class ReplayHost:
     def _load(self, saved: Saved | None, service: ReplayService) -> None:
         if saved is not None:
             service.load(saved.state)
-            service.learner_state = saved.learner
+            service.learner.state = saved.learner
             replay, inbox = watched(service)
             replay.inserted, inbox.settled = list(saved.inserted), list(saved.settled)
 
@@ -468,4 +468,4 @@ class ReplayHost:
         state = State(json.loads(json.dumps(facts)), arrays)
         rows = list(self.replay.inserted), list(self.settled)
         next_ = self.commit.begin_segment() if self.commit else 0
-        return Saved(self.service.t, state, self.service.learner_state, *rows, next_, is_finished)
+        return Saved(self.service.t, state, self.service.learner.state, *rows, next_, is_finished)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsr_apex.config import Config, LearnerConfig, ReplayConfig, RunConfig, SystemConfig
-from dpsr_apex.protocol.learner_states import updates_in
+from dpsr_apex.protocol.learner_record import updates_in
 from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
 from dpsr_apex.protocol.restarts import REFUSED
 from dpsr_apex.protocol.run_end import Phase, RunEnd
@@ -315,8 +315,8 @@ class ReplayProcess(Process):
         self._t = self.host.service.t
         assert self._t >= (world.saved.t if world.saved else 0), "an earlier clock than that of the checkpoint"
         saved = max(updates_in(world.saved.learner) if world.saved else 0, world.updates_written)
-        assert self.host.service.updates_kept >= saved, "an earlier state of the learner than was saved"
-        self._trained_by = self.host.service.trained_by
+        assert self.host.service.learner.updates >= saved, "an earlier state of the learner than was saved"
+        self._trained_by = self.host.service.learner.trained_by
         self._saved_at = world.saved.t if world.saved else 0
         self._is_saving = self._is_syncing = False
         self._committed_at = self.now  # when the commit was ticked
@@ -407,11 +407,11 @@ class ReplayProcess(Process):
         if self._last is not None:
             return  # the last checkpoint has it
         try:
-            write_learner(self.world.disk, JOURNAL, self.host.service.learner_state)
+            write_learner(self.world.disk, JOURNAL, self.host.service.learner.state)
         except OSError as error:
             self.world.note(f"the learner's state cannot be written: {error}")
         else:
-            self.world.updates_written = self.host.service.updates_kept
+            self.world.updates_written = self.host.service.learner.updates
 
     def _sync(self) -> None:
         assert self.host.commit is not None
@@ -488,7 +488,7 @@ class ReplayProcess(Process):
         has_joined = isinstance(message, Join) and outgoing != [] and isinstance(outgoing[0].message, Welcome)
         if isinstance(message, Join) and has_joined and message.role == "learner":
             if message.incarnation != self._trained_by:
-                before = json.loads(service.learner_state.facts)["updates"] if service.learner_state.facts else 0
+                before = json.loads(service.learner.state.facts)["updates"] if service.learner.state.facts else 0
             self._trained_by = message.incarnation
         assert service.rate.batches == before + batches, "updates that are owed were forgotten"
         assert not batches or service.rate.batches <= service.rate.batches_due(service.t), "a batch too many"
@@ -500,6 +500,6 @@ class ReplayProcess(Process):
         assert service.rate.batches >= service.rate.batches_due(service.t), "updates are owed"
         made = self.world.learner.updates if self.world.learner else None
         may_be_late = self.world.may_reorder  # a batch, from which an update is made after the last state
-        assert made is None or made <= service.updates_kept or may_be_late, "the last updates are not saved"
+        assert made is None or made <= service.learner.updates or may_be_late, "the last updates are not saved"
         assert not self.host.replay.rounds
         assert len(service.flow.inbox) == 0 or service.held

@@ -12,9 +12,11 @@ import pytest
 from dpsr_apex import timeouts
 from dpsr_apex.protocol import client_instructions
 from dpsr_apex.protocol.clients import ActorClient, LearnerClient
+from dpsr_apex.protocol.events import LearnerSeated
 from dpsr_apex.protocol.flow import Flow
 from dpsr_apex.protocol.inbox import Arrival, Inbox, Key, Stream
 from dpsr_apex.protocol.instructions import HeadStatus, Instruction, Tell, Terminate
+from dpsr_apex.protocol.learner_record import LearnerRecord
 from dpsr_apex.protocol.membership import Membership
 from dpsr_apex.protocol.outbox import Outbox
 from dpsr_apex.protocol.prefetch import Prefetch
@@ -181,7 +183,7 @@ def a_state_that_could_not_be_sent_is_dropped(patch: Patch) -> None:
         "undelivered",
         lambda client, message: None if isinstance(message, LearnerState) else undelivered(client, message),
     )
-    patch.setattr(ReplayService, "_ask_again", lambda *_: [])
+    patch.setattr(LearnerRecord, "tick", lambda *_: [])
 
 
 def a_run_that_is_stopped_does_not_wait_for_its_last_updates(patch: Patch) -> None:
@@ -194,7 +196,15 @@ def a_run_that_is_stopped_does_not_wait_for_its_last_updates(patch: Patch) -> No
 
 
 def updates_that_a_crashed_learner_has_lost_are_not_owed_again(patch: Patch) -> None:
-    patch.setattr(ReplayService, "updates_kept", property(lambda service: service.rate.batches))
+    def seat(service: ReplayService, incarnation: int) -> None:
+        service.learner.trained_by = incarnation
+        service.events.add(LearnerSeated(incarnation, service.rate.batches))
+
+    patch.setattr(ReplayService, "_seat_learner", seat)
+
+
+def a_state_that_was_requested_before_the_last_one_counts_as_the_last(patch: Patch) -> None:
+    patch.setattr(LearnerRecord, "may_send_newer", lambda *_: False)
 
 
 def leases_never_expire(patch: Patch) -> None:
@@ -295,6 +305,9 @@ BUGS: dict[Bug, Odds] = {  # with odds under which a history often leads to it
     a_state_that_could_not_be_sent_is_dropped: Odds(faults=("cut",)),
     a_run_that_is_stopped_does_not_wait_for_its_last_updates: Odds(faults=("pause",), network=(Faults(),)),
     updates_that_a_crashed_learner_has_lost_are_not_owed_again: Odds(),
+    a_state_that_was_requested_before_the_last_one_counts_as_the_last: Odds(
+        faults=("pause",), network=(Faults(),), fault_pauses=(1.0,)
+    ),
     leases_never_expire: Odds(faults=("crash", "loss"), fault_pauses=(4.0,)),
     a_process_that_ended_in_order_is_not_restarted: Odds(faults=("cut",), full_at_end=1.0),
     the_replay_is_not_told_of_crashes: Odds(),

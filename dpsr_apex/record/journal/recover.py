@@ -11,7 +11,7 @@ from dpsr_apex.config import FIXED, Config, ConfigError, settings
 from dpsr_apex.config_files import dump_config, parse_config
 from dpsr_apex.errors import UserError
 from dpsr_apex.protocol.events import Event, Logged
-from dpsr_apex.protocol.learner_states import updates_in
+from dpsr_apex.protocol.learner_record import updates_in
 from dpsr_apex.protocol.recovery import Recovery
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.record.journal.disk import Disk
@@ -93,8 +93,8 @@ def recover(disk: Disk, folder: Path, config: Config, make: MakeService, base: B
 
 def _restore_learner(service: ReplayService, newest: LearnerState | None) -> None:
     """Let a new learner start from this state if it is newer than that of the checkpoint."""
-    if newest is not None and updates_in(newest) > service.updates_kept:
-        service.learner_state = newest
+    if newest is not None and updates_in(newest) > service.learner.updates:
+        service.learner.state = newest
 
 
 def journal_facts(config: Config) -> dict[str, str]:

@@ -108,7 +108,12 @@ def test_a_message_from_the_wrong_role_or_to_the_wrong_place_is_refused(sender: 
     refused = reply(replay.handle(sender.encode(), message, 0.0))
     assert isinstance(refused, Refused)
     assert type(message).__name__ in refused.reason
-    assert (replay.traffic.received, replay.flow.credits, replay.states_received, replay.learning) == (0, 0, 0, None)
+    assert (replay.traffic.received, replay.flow.credits, replay.learner.states_received, replay.learner.report) == (
+        0,
+        0,
+        0,
+        None,
+    )
 
 
 def test_what_cannot_be_read_is_counted_and_told_to_members_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -334,9 +339,9 @@ def test_reports_of_the_learner_are_kept_and_handed_on() -> None:
     reports = [Learning(number, 1, 0.0, 0.0, 0.0, 0.0) for number in range(2)]
     for report in reports:
         replay.handle(b"learner-0", report, 0.0)
-    assert replay.learning == reports[1]
-    assert replay.drain_learning() == reports
-    assert replay.drain_learning() == []
+    assert replay.learner.report == reports[1]
+    assert replay.learner.drain_reports() == reports
+    assert replay.learner.drain_reports() == []
 
 
 def test_notes_are_numbered_and_the_last_hundred_are_kept(caplog: pytest.LogCaptureFixture) -> None:
@@ -356,7 +361,7 @@ def test_notes_are_numbered_and_the_last_hundred_are_kept(caplog: pytest.LogCapt
 def test_without_a_learner_no_state_is_awaited() -> None:
     replay = service()
     assert replay.request_save() == []
-    assert not replay.awaiting_state
+    assert not replay.learner.owes_state
 
 
 def test_a_state_that_was_asked_for_is_awaited_until_it_comes() -> None:
@@ -364,9 +369,9 @@ def test_a_state_that_was_asked_for_is_awaited_until_it_comes() -> None:
     enter(replay, "learner-0")
     assert replay.request_save() == [Outgoing(b"learner-0", SaveRequest())]
     assert replay.request_save() == []
-    assert replay.awaiting_state
+    assert replay.learner.owes_state
     assert replay.handle(b"learner-0", LearnerState('{"updates": 0}', b"1"), 0.0) == []
-    assert (replay.awaiting_state, replay.states_received, replay.learner_state.arrays) == (False, 1, b"1")
+    assert (replay.learner.owes_state, replay.learner.states_received, replay.learner.state.arrays) == (False, 1, b"1")
 
 
 def test_a_learner_with_a_new_link_is_asked_for_its_state_again() -> None:
@@ -375,7 +380,7 @@ def test_a_learner_with_a_new_link_is_asked_for_its_state_again() -> None:
     replay.request_save()
     outgoing = replay.handle(b"new", join("learner-0", "learner"), 0.0)
     assert [type(out.message) for out in outgoing] == [Welcome, LearnerState, SaveRequest]
-    assert replay.awaiting_state
+    assert replay.learner.owes_state
 
 
 def test_the_state_of_a_learner_that_is_gone_is_not_awaited() -> None:
@@ -383,9 +388,9 @@ def test_the_state_of_a_learner_that_is_gone_is_not_awaited() -> None:
     enter(replay, "learner-0", "actor-0")
     replay.request_save()
     replay.handle(b"actor-0", Leave(0), 0.0)
-    assert replay.awaiting_state
+    assert replay.learner.owes_state
     replay.handle(b"x", Gone("learner-0"), 0.0)
-    assert (replay.awaiting_state, replay.states_received) == (False, 0)
+    assert (replay.learner.owes_state, replay.learner.states_received) == (False, 0)
 
 
 def test_a_run_is_finished_when_nothing_more_comes_and_nothing_is_owed() -> None:
@@ -617,7 +622,7 @@ def test_more_updates_than_are_possible_are_refused(steps_per_update: int, most:
     assert not only(replay.handle(b"learner-0", good, 0.0), Refused), "they may be made for a replay that went back"
     (refused,) = only(replay.handle(b"learner-0", bad, 1.0), Refused)
     assert f"{most + 1:,} updates" in refused.reason
-    assert replay.learner_state == good
+    assert replay.learner.state == good
 
 
 def test_a_state_with_other_arrays_than_the_one_before_is_refused() -> None:
@@ -627,7 +632,7 @@ def test_a_state_with_other_arrays_than_the_one_before_is_refused() -> None:
     first, same, other = (LearnerState('{"updates": 0}', pack_weights({"a": array})) for array in arrays)
     for state, is_refused in ((first, False), (same, False), (other, True)):
         assert bool(only(replay.handle(b"learner-0", state, 0.0), Refused)) is is_refused
-    assert replay.learner_state == same
+    assert replay.learner.state == same
 
 
 def test_a_state_that_does_not_come_is_asked_for_again() -> None:
@@ -641,7 +646,7 @@ def test_a_state_that_does_not_come_is_asked_for_again() -> None:
         asked += only(replay.tick(now), SaveRequest)
     assert 2 <= len(asked) <= 4, "every half a lease"
     replay.handle(b"learner-0", LearnerState('{"updates": 0}', b"1"), 20.0)
-    assert not replay.awaiting_state
+    assert not replay.learner.owes_state
     assert not only(replay.tick(30.0), SaveRequest)
 
 

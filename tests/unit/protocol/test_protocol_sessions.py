@@ -315,7 +315,7 @@ def test_another_process_at_a_known_address_takes_the_place_of_the_former() -> N
 def test_who_is_not_in_the_run_is_told_so_and_changes_nothing(message: Message) -> None:
     replay = service()
     assert replay.handle(b"x", message, 0.0) == [Outgoing(b"x", Stranger())]
-    assert (replay.traffic.strangers, replay.traffic.received, replay.states_received) == (1, 0, 0)
+    assert (replay.traffic.strangers, replay.traffic.received, replay.learner.states_received) == (1, 0, 0)
 
 
 # Staying and going.

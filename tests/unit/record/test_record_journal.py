@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dpsr_apex.protocol.learner_states import updates_in
+from dpsr_apex.protocol.learner_record import updates_in
 from dpsr_apex.record.journal import journal as journal_module
 from dpsr_apex.record.journal.disk import Disk, RealDisk
 from dpsr_apex.record.journal.journal import DiskFull, Journal, make_durable, remove_all

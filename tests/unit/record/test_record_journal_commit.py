@@ -101,13 +101,13 @@ def test_a_service_under_changed_settings_keeps_the_learner_of_its_checkpoint() 
     run, kept = Run(), LearnerState('{"updates": 7}', b"weights")
 
     def load(service: ReplayService) -> None:
-        service.learner_state = kept
+        service.learner.state = kept
 
     run.enter("actor-0")
     run.handle("actor-0", chunk(0))
     recovered = recover(run.disk, FOLDER, LONGER, make, Base(load))
     assert recovered.records > 0, "under the settings of before"
-    assert recovered.service.learner_state == kept
+    assert recovered.service.learner.state == kept
 
 
 def drained(service: ReplayService) -> list[object]:
@@ -115,7 +115,7 @@ def drained(service: ReplayService) -> list[object]:
     quarantined = [
         (each.t, each.reason, each.rows.slots.identities.tolist()) for each in service.flow.quarantine.drain()
     ]
-    learning = service.learning, service.drain_learning()
+    learning = service.learner.report, service.learner.drain_reports()
     return [
         service.drain_episodes(),
         learning,
