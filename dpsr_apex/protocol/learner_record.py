@@ -6,7 +6,9 @@ A state that was accepted is checkpointed, and starts the next learner. A state 
 from __future__ import annotations
 
 import json
+import math
 
+from dpsr_apex import timeouts
 from dpsr_apex.wire.messages import LearnerState, Learning, Message, SaveRequest
 
 _SIZE = 8  # bytes before the header of safetensors, which contain its length
@@ -29,7 +31,8 @@ class LearnerRecord:
         self._patience = patience
         self._arrived_at: float | None = None  # when the state arrived; None: it is from a checkpoint
         self._asked_at: float | None = None  # when it was last requested, set at the next tick
-        self._unanswered = 0  # requests since the learner has joined; some may be lost
+        self._unanswered = 0  # requests to this learner process; some may be lost
+        self._quiet_since = -math.inf  # since when the learner sends no state although it could
         self._batches_asked = self._batches_covered = 0
         self._reports: list[Learning] = []
 
@@ -45,7 +48,7 @@ class LearnerRecord:
 
     def seated(self, incarnation: int) -> None:
         """Note that another process makes the updates from now on."""
-        self.trained_by, self._batches_covered = incarnation, 0
+        self.trained_by, self._batches_covered, self._unanswered = incarnation, 0, 0
 
     def request_state(self, batches: int) -> list[Message]:
         """Return the request to a running learner for its state after this number of batches, unless one is open."""
@@ -54,27 +57,32 @@ class LearnerRecord:
         self._batches_asked = batches
         return self._ask()
 
-    def tick(self, now: float) -> list[Message]:
-        """Repeat the request to a running learner if it has not answered for long."""
+    def tick(self, heard: float, now: float) -> list[Message]:
+        """Repeat the request to a running learner, which was `heard` then, if it has not answered for long."""
+        if now - heard > 2 * timeouts.HEARTBEAT:
+            self._quiet_since = now
         if not self.owes_state:
+            if not self.may_send_newer(now):
+                self._unanswered = 0  # the others are lost
             return []
         if self._asked_at is None:
             self._asked_at = now
         return self._ask() if now - self._asked_at >= self._patience else []
 
-    def welcome(self) -> list[Message]:
+    def welcome(self, now: float) -> list[Message]:
         """Return what a learner gets after its Welcome: the state to start from, and the request that is still open."""
-        self._unanswered = 0
+        self._quiet_since = now
         return [self.state, *(self._ask() if self.owes_state else [])]
 
     def ended(self) -> None:
         """Note that the learner has ended: nobody will answer."""
-        self.owes_state, self._unanswered = False, 0
+        self.owes_state = False
 
     def take_state(self, state: LearnerState, t: int, most_updates: int, now: float) -> None:
         """Keep a state that arrived at clock t; raise ValueError, without changing anything, if it is not plausible."""
         ensure_plausible(state, self.state, most_updates)
         self.state, self.state_t, self._arrived_at = state, t, now
+        self._quiet_since = now
         self.states_received += 1
         if self.owes_state:
             self.owes_state, self._batches_covered = False, self._batches_asked
@@ -82,8 +90,7 @@ class LearnerRecord:
 
     def may_send_newer(self, now: float) -> bool:
         """Whether the newest state may answer an earlier request than the last one, whose answer is still to come."""
-        is_recent = self._arrived_at is not None and now - self._arrived_at < self._patience
-        return self._unanswered > 0 and is_recent
+        return self._unanswered > 0 and now - self._quiet_since < self._patience
 
     def describe_state(self, now: float) -> str:
         """Describe the newest state, and how old it is."""

@@ -188,7 +188,8 @@ class ReplayService:
         if counts != self._counted and not self.held:
             self._counted = counts
             self.events.add(Counted(counts))
-        asked = self.learner.tick(now) if self.sessions.learner else []
+        learner = self.sessions.learner
+        asked = self.learner.tick(learner.heard, now) if learner else []
         return self._to_learner(asked) + self._advance(now)
 
     def _advance(self, now: float) -> list[Outgoing]:
@@ -435,7 +436,7 @@ class ReplayService:
         if session.role != "learner":
             return [welcome]
         self.flow.learner_joined()
-        return [welcome, *self.learner.welcome()]
+        return [welcome, *self.learner.welcome(self._now)]
 
     @property
     def _planned_actors(self) -> int:

@@ -58,7 +58,8 @@ class RunEnd:
         if not (learner.owes_state or self._has_requested_state):
             self._has_requested_state = True
             requested = service.request_save()
-        if (learner.owes_state or learner.may_send_newer(now)) and now < self._deadline:
+        may_come = service.sessions.learner is not None and (learner.owes_state or learner.may_send_newer(now))
+        if may_come and now < self._deadline:
             return requested
         if learner.owes_state:
             service.note(f"The learner did not answer: the last checkpoint has {learner.describe_state(now)}.")

@@ -468,6 +468,8 @@ class ReplayProcess(Process):
             self.world.storage.write(saved)
         except OSError as error:
             self.world.note(f"no checkpoint at t = {saved.t}: {error}")
+            if saved is self._last:
+                self.world.end("replay", 1, "the last checkpoint cannot be written")
             return
         self.world.saved = saved
         self.world.note(f"checkpoint at t = {saved.t}")

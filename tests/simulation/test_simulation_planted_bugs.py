@@ -203,10 +203,6 @@ def updates_that_a_crashed_learner_has_lost_are_not_owed_again(patch: Patch) -> 
     patch.setattr(ReplayService, "_seat_learner", seat)
 
 
-def a_state_that_was_requested_before_the_last_one_counts_as_the_last(patch: Patch) -> None:
-    patch.setattr(LearnerRecord, "may_send_newer", lambda *_: False)
-
-
 def leases_never_expire(patch: Patch) -> None:
     patch.setattr(Sessions, "silent", lambda *_: [])
     patch.setattr(Sessions, "is_replaced_by", lambda *_: False)
@@ -303,11 +299,10 @@ BUGS: dict[Bug, Odds] = {  # with odds under which a history often leads to it
     ),
     lost_batches_are_not_requested_again: LOSSY,
     a_state_that_could_not_be_sent_is_dropped: Odds(faults=("cut",)),
-    a_run_that_is_stopped_does_not_wait_for_its_last_updates: Odds(faults=("pause",), network=(Faults(),)),
-    updates_that_a_crashed_learner_has_lost_are_not_owed_again: Odds(),
-    a_state_that_was_requested_before_the_last_one_counts_as_the_last: Odds(
-        faults=("pause",), network=(Faults(),), fault_pauses=(1.0,)
+    a_run_that_is_stopped_does_not_wait_for_its_last_updates: Odds(
+        faults=("command",), network=(Faults(),), seconds=60.0, fault_pauses=(4.0,)
     ),
+    updates_that_a_crashed_learner_has_lost_are_not_owed_again: Odds(),
     leases_never_expire: Odds(faults=("crash", "loss"), fault_pauses=(4.0,)),
     a_process_that_ended_in_order_is_not_restarted: Odds(faults=("cut",), full_at_end=1.0),
     the_replay_is_not_told_of_crashes: Odds(),

@@ -183,7 +183,7 @@ class Trouble:
     def _suspend_supervisor(self, seconds: float) -> None:
         self._afflicted("supervisor suspended", f"the supervisor is suspended for {seconds:.1f} s", seconds)
         self._world.checks.changed(seconds)
-        self._supervisor.suspended_until = self._events.now + seconds
+        self._supervisor.suspended_until = max(self._supervisor.suspended_until, self._events.now + seconds)
 
     def _afflicted(self, fault: str, text: str, seconds: float = 0.0) -> None:
         self._world.count(fault)

@@ -8,7 +8,7 @@ from dpsr_apex import timeouts
 from dpsr_apex.protocol.flow import Outgoing
 from dpsr_apex.protocol.state_requests import Answer, StateRequests
 from dpsr_apex.wire.messages import Gone, LearnerState, SampleRequest, SaveRequest
-from tests.unit.protocol.watched_service import KeyedService, chunk, enter, restarted, service
+from tests.unit.protocol.watched_service import KeyedService, chunk, enter, restarted, service, tick_on
 
 ASK = [Outgoing(b"learner-0", SaveRequest())]
 WAIT, HAS_COME = Answer(False, []), Answer(True, [], is_new=True)
@@ -151,6 +151,21 @@ def test_a_request_that_was_lost_delays_the_end_for_a_while() -> None:
     state(replay, 3, now=patience)
     assert states.for_end(2 * patience - 0.1) == WAIT
     assert states.for_end(2 * patience) == HAS_COME
+
+
+def test_requests_from_before_a_learner_has_joined_again_may_still_be_answered() -> None:
+    replay = finished()
+    states, lease = StateRequests(replay), replay.config.system.lease
+    replay.request_save()
+    tick_on(replay, 0.0, lease + 1)
+    assert replay.sessions.learner is None
+    enter(replay, "learner-0", now=lease + 1)
+    assert states.for_end(lease + 1) == Answer(False, ASK)
+    state(replay, 2, now=lease + 2)
+    assert states.for_end(lease + 2) == WAIT, "it answers a request from before the lease has expired"
+    state(replay, 3, now=lease + 3)
+    state(replay, 3, now=lease + 3)
+    assert states.for_end(lease + 3) == HAS_COME
 
 
 def test_a_learner_that_joins_again_is_asked_once() -> None:
