@@ -196,6 +196,28 @@ def test_a_full_disk_holds_the_service_until_there_is_space() -> None:
     assert len(notes) == 2
 
 
+def test_a_journal_that_lacks_a_record_is_not_closed_as_if_it_were_complete() -> None:
+    run = Run()
+    run.enter("actor-0")
+    run.handle("actor-0", chunk(0))
+    before = digest_of(run.service)
+    run.disk.free = 0
+    run.handle("actor-0", chunk(1))
+    with pytest.raises(OSError, match="No space left"):
+        run.commit.close()
+    assert digest_of(run.recover(FREE).service) == before, "the next process continues without the record"
+
+
+def test_a_journal_is_closed_with_a_record_for_which_there_is_space_again() -> None:
+    run = Run()
+    run.enter("actor-0")
+    run.disk.free = 0
+    run.handle("actor-0", chunk(0))
+    run.disk.free = None
+    assert [type(out.message) for out in run.commit.close()] == [Acknowledged]
+    assert digest_of(run.recover(FREE).service) == digest_of(run.service)
+
+
 def test_the_last_record_is_confirmed_once_when_nothing_happens() -> None:
     run = Run()
     run.enter("actor-0")
