@@ -197,5 +197,5 @@ class _LearnerFile:
 
     def _report(self, problem: BaseException | None) -> None:
         if problem is not None and str(problem) != self._obstacle:
-            self._service.note(f"The state of the learner could not be written ({problem}); the last one is kept.")
+            self._service.notes.add(f"The state of the learner could not be written ({problem}); the last one is kept.")
         self._obstacle = str(problem) if problem else ""

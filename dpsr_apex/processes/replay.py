@@ -23,7 +23,7 @@ from dpsr_apex.processes.discovery import FileRegistry, HeadRecord
 from dpsr_apex.processes.journaling import Journaling
 from dpsr_apex.processes.notifier import Notifier, await_last_evaluation
 from dpsr_apex.processes.receive_queue import ReceiveQueue
-from dpsr_apex.processes.recovering import recover_service
+from dpsr_apex.processes.recovering import newest_intact, recover_service
 from dpsr_apex.processes.saving import Saving, collect
 from dpsr_apex.processes.startup import allow_many_connections, await_space
 from dpsr_apex.processes.weights import opened_state
@@ -32,7 +32,7 @@ from dpsr_apex.protocol.memory_watch import MemoryWatch
 from dpsr_apex.protocol.replay_service import Outgoing
 from dpsr_apex.protocol.run_end import Phase, RunEnd
 from dpsr_apex.protocol.state_requests import StateRequests
-from dpsr_apex.record.checkpoint import Checkpoint, DamagedCheckpoint, newest_checkpoint, set_aside
+from dpsr_apex.record.checkpoint import Checkpoint
 from dpsr_apex.record.ending import Ending, remove_ending
 from dpsr_apex.record.journal.recover import Recovered
 from dpsr_apex.record.lock import serving_alone
@@ -43,7 +43,6 @@ from dpsr_apex.record.provenance import Session
 from dpsr_apex.record.quarantine import QuarantineFolder
 from dpsr_apex.record.recorder import Recorder
 from dpsr_apex.record.run_directory import RunDirectory, write_config
-from dpsr_apex.record.settings import ensure_fits
 from dpsr_apex.state import State
 from dpsr_apex.wire.addresses import advertised_endpoint, is_loopback
 from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
@@ -81,33 +80,10 @@ def run_replay(
         if interrupt.asked:
             return 0
         # No reference to the checkpoint is kept after loading: it is as large as the replay itself.
-        process = ReplayProcess(config, run, bind, *_newest(config, run), callbacks or Callbacks())
+        process = ReplayProcess(config, run, bind, *newest_intact(config, run), callbacks or Callbacks())
         if command is None:
             return process.run(interrupt)
         return _recorded(process, run, command, interrupt)
-
-
-def _newest(config: Config, run: RunDirectory) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest checkpoint that is not damaged, and what was found about newer ones, which are set aside.
-
-    Raise DamagedCheckpoint if there are only damaged ones.
-    """
-    notes = []
-    while True:
-        try:
-            found = newest_checkpoint(run.checkpoints)
-            break
-        except DamagedCheckpoint as damage:
-            if damage.offered is None:
-                raise
-            aside = set_aside(damage.path)
-            notes.append(
-                f"A damaged checkpoint was set aside ({aside}: {damage.reason}); continuing from {damage.offered}"
-            )
-            log.warning(notes[-1])
-    if found:
-        ensure_fits(config, found, run.config)
-    return found, notes
 
 
 def _recorded(process: ReplayProcess, run: RunDirectory, command: str, interrupt: Interrupt) -> int:
@@ -143,7 +119,7 @@ class ReplayProcess:
         self._service = recovered.service
         self._service.starts = starts_of(config, run)
         for text in notes:
-            self._service.note(text)
+            self._service.notes.add(text)
         self._journaling = Journaling(self._service, run.journal, recovered.next)
         self._recorder = _recorder(config, run, recovered, checkpoint)
         self._saving = Saving(run, self._service, self._recorder, self._journaling, checkpoint.t if checkpoint else 0)
@@ -271,7 +247,7 @@ class ReplayProcess:
             write_config(self._config, self._run)
         except OSError as error:
             lost = "the new number of actors will be lost when the replay restarts"
-            self._service.note(f"{self._run.config} could not be written ({error}); {lost}.")
+            self._service.notes.add(f"{self._run.config} could not be written ({error}); {lost}.")
 
     def _keep_quarantined(self) -> None:
         """Write what was quarantined; if the disk is full, it is only counted."""
@@ -335,7 +311,7 @@ class ReplayProcess:
         if not answer.may_proceed or not self._journaling.may_save:
             return
         if not answer.is_new:
-            service.note(
+            service.notes.add(
                 f"The learner has not answered for {timeouts.CHECKPOINT_STATE:.0f} s: "
                 f"the checkpoint at t = {service.t:,} has {service.learner.describe_state(now)}."
             )
@@ -354,7 +330,7 @@ class ReplayProcess:
         self._send([])
         self._transmit(self._journaling.close())
         if not service.t or (service.replay.is_over and not service.learner.state.arrays):
-            service.note("No checkpoint can be written: there are no transitions, or no weights to evaluate.")
+            service.notes.add("No checkpoint can be written: there are no transitions, or no weights to evaluate.")
             return
         try:
             path = self._saving.write_last(self._end.is_finished)
@@ -368,7 +344,7 @@ class ReplayProcess:
 
 def _recorder(config: Config, run: RunDirectory, recovered: Recovered, checkpoint: Checkpoint | None) -> Recorder:
     """Return a recorder that continues after the last row that is known to the checkpoint or the journal."""
-    recorder = Recorder(config, run, recovered.service.note)
+    recorder = Recorder(config, run, recovered.service.notes.add)
     if recovered.recorder:
         recorder.load(State(json.loads(recovered.recorder), {}))
     elif checkpoint:

@@ -70,7 +70,7 @@ class Saving:
             try:
                 self._copy = os.fork()
             except OSError as error:
-                self._service.note(f"No checkpoint at t = {self.t:,}: {error}. The last one is kept.")
+                self._service.notes.add(f"No checkpoint at t = {self.t:,}: {error}. The last one is kept.")
                 return
         if self._copy == 0:
             os._exit(self._write_in_copy(next_))
@@ -85,7 +85,7 @@ class Saving:
             return None
         self._copy = None
         if status:
-            self._service.note(f"The checkpoint at t = {self.t:,} could not be written; the last one is kept.")
+            self._service.notes.add(f"The checkpoint at t = {self.t:,} could not be written; the last one is kept.")
             return None
         log.info("saved t = %d in %.1f s", self.t, time.monotonic() - self._began)
         return self._newest()

@@ -63,10 +63,8 @@ class Recovery:
                 service.rate.batches = updates
             case Learning():
                 service.learner.take_report(event)
-            case Logged():  # the row contains everything up to here
-                service.drain_episodes()
-                service.learner.drain_reports()
-                flow.policy_ages.drain()
+            case Logged():
+                self._begin_row()
             case Described(environment, layout):
                 service.sessions.environment, service.sessions.layout = environment, layout
             case Counted(counts):
@@ -76,6 +74,12 @@ class Recovery:
                 flow.inbox.report_sent((name, incarnation), sent)
             case Advanced(name, incarnation, sequence, acknowledged):
                 flow.inbox.begin((name, incarnation), sequence, acknowledged)
+
+    def _begin_row(self) -> None:
+        """Forget what belongs to the row of metrics that was written."""
+        self.service.drain_episodes()
+        self.service.learner.drain_reports()
+        self.service.flow.policy_ages.drain()
 
     def finish(self) -> None:
         """Bring the state to rest: nobody is a member, and everything that was not stored will be sent again."""

@@ -62,7 +62,7 @@ class RunEnd:
         if may_come and now < self._deadline:
             return requested
         if learner.owes_state:
-            service.note(f"The learner did not answer: the last checkpoint has {learner.describe_state(now)}.")
+            service.notes.add(f"The learner did not answer: the last checkpoint has {learner.describe_state(now)}.")
         return self._say_goodbye(is_finished=False, now=now)
 
     def _say_goodbye(self, is_finished: bool, now: float) -> list[Outgoing]:

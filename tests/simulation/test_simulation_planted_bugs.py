@@ -17,10 +17,11 @@ from dpsr_apex.protocol.flow import Flow
 from dpsr_apex.protocol.inbox import Arrival, Inbox, Key, Stream
 from dpsr_apex.protocol.instructions import HeadStatus, Instruction, Tell, Terminate
 from dpsr_apex.protocol.learner_record import LearnerRecord
+from dpsr_apex.protocol.members import Members
 from dpsr_apex.protocol.membership import Membership
 from dpsr_apex.protocol.outbox import Outbox
 from dpsr_apex.protocol.prefetch import Prefetch
-from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
+from dpsr_apex.protocol.replay_service import Outgoing
 from dpsr_apex.protocol.restarts import Exit, RestartPolicy
 from dpsr_apex.protocol.run_end import RunEnd
 from dpsr_apex.protocol.sessions import Session, Sessions
@@ -196,11 +197,11 @@ def a_run_that_is_stopped_does_not_wait_for_its_last_updates(patch: Patch) -> No
 
 
 def updates_that_a_crashed_learner_has_lost_are_not_owed_again(patch: Patch) -> None:
-    def seat(service: ReplayService, incarnation: int) -> None:
-        service.learner.trained_by = incarnation
-        service.events.add(LearnerSeated(incarnation, service.rate.batches))
+    def seat(members: Members, incarnation: int) -> None:
+        members._learner.trained_by = incarnation
+        members._flow.events.add(LearnerSeated(incarnation, members._flow.rate.batches))
 
-    patch.setattr(ReplayService, "_seat_learner", seat)
+    patch.setattr(Members, "_seat_learner", seat)
 
 
 def leases_never_expire(patch: Patch) -> None:

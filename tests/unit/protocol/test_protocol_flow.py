@@ -137,7 +137,9 @@ def test_what_a_dropped_actor_has_queued_is_as_if_not_sent_and_may_be_sent_again
     for _ in range(3):
         enter(replay, "actor-0")
         replay.drop(b"actor-0", "it takes too much again")
-    assert [note.text for note in replay.notes if "too much" in note.text] == ["actor-0 was dropped: it takes too much"]
+    assert [note.text for note in replay.notes.newest if "too much" in note.text] == [
+        "actor-0 was dropped: it takes too much"
+    ]
     enter(replay, "actor-0")
     replay.handle(b"x", SetRate(0), 0.0)
     for number in range(4, 6):
@@ -286,7 +288,7 @@ def test_a_bad_transition_is_refused_without_the_others_of_its_chunk() -> None:
     assert (replay.traffic.refused, replay.traffic.bad_rewards, replay.traffic.bad_steps) == (2, 1, 1)
     assert replay.traffic.refused_messages == 0
     assert balanced(replay)
-    (note,) = [note.text for note in replay.notes if "refused" in note.text]
+    (note,) = [note.text for note in replay.notes.newest if "refused" in note.text]
     assert note == "actor-0: 2 of 5 transitions refused: the reward nan (env.reward_limit is 1e+06)"
     assert reply(replay.handle(b"actor-0", chunk(1), 0.0)) == acknowledged(2, 8)._replace(refused=2)
 
@@ -633,7 +635,7 @@ def test_a_result_with_a_bad_transition_is_dropped_without_the_others() -> None:
     counters = replay.replay.counters
     assert (counters.candidates_applied, counters.candidates_lost, counters.rounds_expired) == (3, 1, 1)
     assert (replay.traffic.candidates_failed, replay.traffic.bad_rewards) == (1, 1)
-    assert "actor-0: 1 result of recycling refused: bad data" in [note.text for note in replay.notes]
+    assert "actor-0: 1 result of recycling refused: bad data" in [note.text for note in replay.notes.newest]
 
 
 # Chains of several steps.

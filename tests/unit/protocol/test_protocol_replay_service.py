@@ -12,12 +12,11 @@ from dpsr_apex import timeouts
 from dpsr_apex.config_files import parse_config
 from dpsr_apex.processes.weights import pack_weights
 from dpsr_apex.protocol import inbox
+from dpsr_apex.protocol.members import MEMBER_NOTES, REFUSAL_NOTES
 from dpsr_apex.protocol.replay_service import (
     LEAST_EVICTED,
-    MEMBER_NOTES,
     MOST_AHEAD,
     MOST_STORED,
-    REFUSAL_NOTES,
     Outgoing,
 )
 from dpsr_apex.wire.codec import decode, encode
@@ -131,11 +130,11 @@ def test_refused_joins_are_counted_always_and_noted_a_few_times_a_minute() -> No
     wrong = join("actor", "odd")._replace(run_id="elsewhere")
     for number in range(3_000):
         replay.handle(b"x", wrong, number / 100)
-    assert (replay.traffic.refused_joins, len(replay.notes)) == (3_000, REFUSAL_NOTES)
+    assert (replay.traffic.refused_joins, len(replay.notes.newest)) == (3_000, REFUSAL_NOTES)
     enter(replay, "actor-0")
-    assert replay.notes[-1].text == "actor-0 joined"
+    assert replay.notes.newest[-1].text == "actor-0 joined"
     replay.handle(b"x", wrong, 100.0)
-    assert f"{3_000 - REFUSAL_NOTES:,}" in replay.notes[-1].text
+    assert f"{3_000 - REFUSAL_NOTES:,}" in replay.notes.newest[-1].text
 
 
 def test_a_member_that_joins_and_leaves_all_the_time_is_noted_a_limited_number_of_times() -> None:
@@ -144,7 +143,7 @@ def test_a_member_that_joins_and_leaves_all_the_time_is_noted_a_limited_number_o
         enter(replay, "actor-0")
         replay.handle(b"actor-0", Leave(0), 0.0)
     assert replay.traffic.joins == MEMBER_NOTES
-    assert replay.notes[-1].number == MEMBER_NOTES
+    assert replay.notes.newest[-1].number == MEMBER_NOTES
 
 
 @pytest.mark.parametrize("sender", [b"actor-0", b"stranger"])
@@ -206,7 +205,7 @@ def test_statistics_stay_as_they_were_while_the_run_continues() -> None:
     before = replay.stats(0.0)
     encoded = encode(before)
     replay.handle(b"actor-0", chunk(6), 0.0)
-    replay.note("later")
+    replay.notes.add("later")
     assert before == decode(encoded)
     assert replay.stats(0.0).traffic.inserted == 35
 
@@ -287,7 +286,7 @@ def test_the_rate_can_be_changed_while_running() -> None:
     assert replay.t == 30
     stats = only(outgoing, Stats, "x")
     assert stats[0].rate.steps_per_update == 0
-    assert "0 transitions per update from t = 20 on" in replay.notes[-1].text
+    assert "0 transitions per update from t = 20 on" in replay.notes.newest[-1].text
 
 
 def test_a_negative_rate_is_refused() -> None:
@@ -315,7 +314,7 @@ def test_who_is_more_than_planned_stays_on_the_ladder_until_it_leaves() -> None:
     replay = service(actors=3)
     enter(replay, "actor-0", "actor-1", "actor-2")
     replay.handle(b"x", SetActors(1), 0.0)
-    assert replay.notes[-1][1] == "1 actor is planned from t = 0 on"
+    assert replay.notes.newest[-1][1] == "1 actor is planned from t = 0 on"
     assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 3, "")
     replay.handle(b"actor-1", Leave(0), 0.0)
     replay.handle(b"actor-2", Leave(0), 0.0)
@@ -330,7 +329,7 @@ def test_a_number_of_actors_that_cannot_be_is_refused_with_what_can(actors: int)
         f"actors must be from 1 to 10,000 (got {actors})"
     )
     assert replay.config is before
-    assert list(replay.notes) == []
+    assert list(replay.notes.newest) == []
 
 
 def test_reports_of_the_learner_are_kept_and_handed_on() -> None:
@@ -348,10 +347,10 @@ def test_notes_are_numbered_and_the_last_hundred_are_kept(caplog: pytest.LogCapt
     caplog.set_level(logging.INFO)
     replay = service()
     for number in range(150):
-        replay.note(f"note {number}")
-    assert len(replay.notes) == 100
-    assert replay.notes[0] == (51, "note 50")
-    assert replay.notes[-1] == (150, "note 149")
+        replay.notes.add(f"note {number}")
+    assert len(replay.notes.newest) == 100
+    assert replay.notes.newest[0] == (51, "note 50")
+    assert replay.notes.newest[-1] == (150, "note 149")
     assert "note 149" in caplog.text
 
 
@@ -513,7 +512,7 @@ def test_the_largest_transitions_are_evicted_and_the_user_is_told() -> None:
     replay.shrink(10 * LEAST_EVICTED, "too much memory")
     assert replay.replay.identities.tolist() == names[:3].tolist()
     replay.tick(1.0)
-    assert "Quarantined 2 transitions: too much memory" in [note.text for note in replay.notes]
+    assert "Quarantined 2 transitions: too much memory" in [note.text for note in replay.notes.newest]
     replay.hold("the journal cannot be written")
     replay.shrink(10 * LEAST_EVICTED, "too much memory")
     assert replay.replay.size == 3, "nothing may change that cannot be recorded"

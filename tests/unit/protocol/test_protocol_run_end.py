@@ -69,7 +69,7 @@ def test_without_an_answer_of_the_learner_a_stop_ends_and_the_run_is_not_finishe
     run.end.tick(True, 0.0)
     assert run.goodbyes(True, timeouts.LEARNER_STATE) == [False, False]
     assert not run.end.is_finished
-    assert "did not answer" in run.replay.notes[-1].text
+    assert "did not answer" in run.replay.notes.newest[-1].text
 
 
 def test_without_a_learner_nothing_is_awaited() -> None:

@@ -192,7 +192,7 @@ def test_a_full_disk_holds_the_service_until_there_is_space() -> None:
     assert not run.service.held
     assert only(run.handle("actor-0", chunk(2)), Acknowledged)[0].sequence == 3
     assert digest_of(run.recover(FREE).service) == digest_of(run.service)
-    notes = [note.text for note in run.service.notes if "journal" in note.text]
+    notes = [note.text for note in run.service.notes.newest if "journal" in note.text]
     assert len(notes) == 2
 
 
