@@ -16,10 +16,9 @@ from dpsr_apex.processes.weights import pack_weights
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.record.checkpoint import Checkpoint, DamagedCheckpoint, newest_checkpoint, set_aside
 from dpsr_apex.record.journal.disk import RealDisk
-from dpsr_apex.record.journal.journal import make_durable
 from dpsr_apex.record.journal.position import position_in
-from dpsr_apex.record.journal.reader import Tail, remove_tail
-from dpsr_apex.record.journal.recover import Base, Recovered, recover
+from dpsr_apex.record.journal.reader import Tail
+from dpsr_apex.record.journal.recover import Base, Recovered, recover_and_continue
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.record.settings import ensure_fits
 from dpsr_apex.replay.replay import Replay
@@ -60,14 +59,10 @@ def recover_service(config: Config, run: RunDirectory, checkpoint: Checkpoint | 
     sync(run.path)  # always: an earlier process may have been killed before it
     make = partial(_make_service, run=run, era=secrets.randbits(62))
     base = Base(partial(_load, checkpoint), *(_place(checkpoint) if checkpoint else ()))
-    recovered = recover(RealDisk(), run.journal, config, make, base)
+    recovered = recover_and_continue(RealDisk(), run.journal, config, make, base)
     service = recovered.service
-    if recovered.tail:
-        remove_tail(RealDisk(), recovered.tail)
-        if recovered.tail.size:
-            service.notes.add(_describe(recovered.tail))
-    if config.run.durability == "power":
-        make_durable(RealDisk(), run.journal)
+    if recovered.tail and recovered.tail.size:
+        service.notes.add(_describe(recovered.tail))
     if recovered.records:
         service.notes.add(
             f"Recovered t = {service.t:,} from the journal: {recovered.records:,} records after t = {base.t:,}."

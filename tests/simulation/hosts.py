@@ -41,9 +41,9 @@ from dpsr_apex.protocol.membership import Membership
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.protocol.state_requests import StateRequests
 from dpsr_apex.record.journal.commit import Commit
-from dpsr_apex.record.journal.journal import Journal, make_durable
-from dpsr_apex.record.journal.reader import DamagedJournal, remove_tail
-from dpsr_apex.record.journal.recover import Base, journal_facts, recover
+from dpsr_apex.record.journal.journal import Journal
+from dpsr_apex.record.journal.reader import DamagedJournal
+from dpsr_apex.record.journal.recover import Base, journal_facts, recover_and_continue
 from dpsr_apex.replay.records import Chains, Floats, Integers, Round
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions, concatenate, from_lists, unpacked
@@ -444,14 +444,10 @@ class ReplayHost:
         """Load the checkpoint, apply the journal, and continue it, as `dpsr_apex.processes.journaling` does."""
         base = Base(lambda service: self._load(saved, service), saved.t if saved else 0, saved.next if saved else 0)
         try:
-            recovered = recover(storage.disk, JOURNAL, config, self._make, base)
+            recovered = recover_and_continue(storage.disk, JOURNAL, config, self._make, base)
         except DamagedJournal as damage:
             storage.give_up(damage)
-            recovered = recover(storage.disk, JOURNAL, config, self._make, base)
-        if recovered.tail:
-            remove_tail(storage.disk, recovered.tail)
-        if storage.awaits_sync:
-            make_durable(storage.disk, JOURNAL)
+            recovered = recover_and_continue(storage.disk, JOURNAL, config, self._make, base)
         facts = journal_facts(config)
         journal = Journal(storage.disk, JOURNAL, self._era, recovered.next, facts, storage.awaits_sync)
         self.commit = Commit(recovered.service, journal)

@@ -13,6 +13,7 @@ from tests.simulation.checks import FOLLOWED
 from tests.simulation.network import Faults
 from tests.simulation.sim_processes import CONFIG
 from tests.simulation.sim_supervisor import Cluster, SimSupervisor
+from tests.simulation.storage import Durability
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -31,7 +32,7 @@ CRASH_PAUSE = timeouts.STABLE_AFTER + 15.0  # seconds between two crashes of the
 class Odds(NamedTuple):
     """What a history may consist of. Of each, one is chosen at random; what is repeated is chosen more often."""
 
-    durabilities: tuple[str, ...] = ("process", "process", "power", "power", "none")
+    durabilities: tuple[Durability, ...] = ("process", "process", "power", "power", "none")
     faults: tuple[str, ...] = ("crash", "cut", "cut", "cut", "pause", "loss", "scale", "disk", "disk", "command")
     disk_faults: tuple[str, ...] = ("crash", "crash", "loss", "kill", "full", "power", "sync")
     network: tuple[Faults, ...] = (

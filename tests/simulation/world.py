@@ -76,10 +76,11 @@ class World:
         self.network = Network(self.events, self.rng, self.note, self._message_fault)
         config = DEEP if seed % 4 == 3 else CONFIG
         system = replace(config.system, recycle_deadline=odds.recycle_deadline)
-        self.config = replace(config, system=system)  # as the replay has written it
         self.accounts = Accounts(CONFIG.run.total_steps)
         self.disk = SimDisk(self.rng, self.note)
         self.storage = Storage(self.disk, self.rng.choice(odds.durabilities))
+        run = replace(config.run, durability=self.storage.durability)
+        self.config = replace(config, system=system, run=run)  # as the replay has written it
         self.promise = Promise(self.accounts, self.storage)
         self.saved: Saved | None = None  # the newest checkpoint
         self.learner: LearnerHost | None = None  # of the newest learner process

@@ -16,8 +16,9 @@ from dpsr_apex.protocol.recovery import Recovery
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.record.journal.disk import Disk
 from dpsr_apex.record.journal.encoding import decode_events
+from dpsr_apex.record.journal.journal import make_durable
 from dpsr_apex.record.journal.learner import read_learner
-from dpsr_apex.record.journal.reader import JournalReader, Tail
+from dpsr_apex.record.journal.reader import JournalReader, Tail, remove_tail
 from dpsr_apex.record.journal.segments import FORMAT, Record, read_facts
 from dpsr_apex.wire.codec import BadMessage
 from dpsr_apex.wire.messages import LearnerState
@@ -61,7 +62,17 @@ class Recovered(NamedTuple):
     next: int  # number of the next record
     records: int
     recorder: str  # the state of the recorder after the last row, as JSON; empty if the checkpoint has it
-    tail: Tail | None  # an incomplete end, which must be removed
+    tail: Tail | None  # an incomplete end, which nothing may be appended to
+
+
+def recover_and_continue(disk: Disk, folder: Path, config: Config, make: MakeService, base: Base) -> Recovered:
+    """Recover a service as `recover` does, and bring its journal into a state to which records may be appended."""
+    recovered = recover(disk, folder, config, make, base)
+    if recovered.tail:
+        remove_tail(disk, recovered.tail)
+    if config.run.durability == "power":
+        make_durable(disk, folder)
+    return recovered
 
 
 def recover(disk: Disk, folder: Path, config: Config, make: MakeService, base: Base) -> Recovered:
