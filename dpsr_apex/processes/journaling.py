@@ -6,6 +6,7 @@ Without a journal (`run.durability = "none"`), everything here does nothing.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -43,7 +44,8 @@ class Journaling:
         self._found = sum(path.stat().st_size for path in list_segments(RealDisk(), folder).values())
         if durability != "none":
             facts = journal_facts(service.config)
-            journal = Journal(RealDisk(), folder, service.flow.era, next_, facts, awaits_sync=durability == "power")
+            era = secrets.randbits(62)  # not that of the service, which every client knows
+            journal = Journal(RealDisk(), folder, era, next_, facts, awaits_sync=durability == "power")
             self._commit = Commit(service, journal)
             if durability == "power":
                 self._sync = _SyncThread(journal)
