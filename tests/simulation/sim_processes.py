@@ -462,7 +462,7 @@ class ReplayProcess(Process):
             self._check()
 
     def _saved(self, saved: Saved) -> None:
-        """Complete a checkpoint, and remove what it covers of the journal; called only while the process lives."""
+        """Complete a checkpoint, and remove what it covers of the journal; called only while the process runs."""
         self._is_saving = False
         try:
             self.world.storage.write(saved)

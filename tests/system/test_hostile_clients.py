@@ -187,7 +187,7 @@ def test_an_answer_to_a_round_that_has_ended_is_counted_and_dropped(head: Head, 
 
 
 def test_an_answer_of_another_era_is_counted_and_dropped(head: Head, stack: ExitStack) -> None:
-    actor = stack.enter_context(closing(Member(head.run, "actor", "revenant")))
+    actor = stack.enter_context(closing(Member(head.run, "actor", "former")))
     request = asked_to_recycle(actor)[-1]
     before = actor.stats()
     assert actor.say(answer(request, era=request.era + 1)) == []

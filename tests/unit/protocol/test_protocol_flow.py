@@ -312,7 +312,7 @@ def test_a_chunk_without_a_good_transition_is_settled_and_stores_nothing() -> No
     assert (replay.traffic.refused, replay.traffic.duplicate_chunks, replay.t) == (5, 1, 0)
 
 
-def test_games_are_collected_once() -> None:
+def test_episodes_are_collected_once() -> None:
     replay = service()
     enter(replay, "actor-0")
     replay.handle(b"actor-0", chunk(0, scores=[21.0, -3.0]), 0.0)
@@ -361,7 +361,7 @@ def test_the_learner_gets_batches_for_its_credits_as_they_become_due() -> None:
     assert replay.flow.credits == 0
 
 
-def test_batches_come_before_the_next_chunk_so_that_they_are_drawn_when_due() -> None:
+def test_batches_come_before_the_next_chunk_so_that_they_are_sampled_when_due() -> None:
     replay = service(rate_tolerance=2)
     enter(replay, "actor-0", "learner-0")
     for number in range(6):  # the fourth and later ones wait
@@ -423,7 +423,7 @@ def test_bad_priorities_are_refused_and_change_nothing(
     assert "learner-0" in caplog.text
 
 
-def test_answers_to_another_life_of_the_replay_are_counted_and_passed_over() -> None:
+def test_answers_to_another_process_of_the_replay_are_counted_and_passed_over() -> None:
     replay, requests = filled()
     enter(replay, "learner-0")
     before = replay.replay.priorities

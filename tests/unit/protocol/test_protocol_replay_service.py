@@ -1,4 +1,4 @@
-"""The replay service as a whole: what does not belong, what it tells, how it is saved and how a run ends."""
+"""The replay service as a whole: what does not belong, what it reports, how it is saved and how a run ends."""
 
 from __future__ import annotations
 
