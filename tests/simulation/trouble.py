@@ -22,7 +22,7 @@ RESUME_POLL = 0.5  # seconds between two looks whether the processes of a killed
 EXTENDED = 0.4  # share of all resumed runs that are extended
 PAUSES = (1.0, 3.5, 6.0, 12.0, 18.0)  # seconds; after the longest a process counts as frozen, and is restarted
 MOST_ACTORS = 4
-RATES = (1, 2, 5)  # transitions per update
+RATES = (0, 1, 2, 5)  # transitions per update; 0: free running
 FREEZES = CONFIG.system.lease + timeouts.FROZEN  # seconds of a pause, after which a process is restarted
 CRASHES = {"replay": 2, "learner": 1, "evaluator": 1, "actor": 2}
 """How often a process may crash until it is stable: its restart is refused if the replay is not told of the crash."""
