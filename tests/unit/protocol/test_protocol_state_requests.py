@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from dpsr_apex import timeouts
 from dpsr_apex.protocol.flow import Outgoing
+from dpsr_apex.protocol.run_end import RunEnd
 from dpsr_apex.protocol.state_requests import Answer, StateRequests
-from dpsr_apex.wire.messages import Gone, LearnerState, SampleRequest, SaveRequest
+from dpsr_apex.wire.messages import Gone, LearnerState, SampleRequest, SaveRequest, SetRate
 from tests.unit.protocol.watched_service import KeyedService, chunk, enter, restarted, service, tick_on
 
 ASK = [Outgoing(b"learner-0", SaveRequest())]
@@ -166,6 +169,38 @@ def test_requests_from_before_a_learner_has_joined_again_may_still_be_answered()
     state(replay, 3, now=lease + 3)
     state(replay, 3, now=lease + 3)
     assert states.for_end(lease + 3) == HAS_COME
+
+
+def test_a_state_from_before_the_last_batches_of_free_running_is_not_the_last_one() -> None:
+    replay = service(total_steps=12, steps_per_update=0)
+    enter(replay, "actor-0", "learner-0")
+    replay.handle(b"actor-0", chunk(0, 12), 0.0)
+    states = StateRequests(replay)
+    assert states.for_end(0.0) == Answer(False, ASK)
+    replay.handle(b"learner-0", SampleRequest(), 0.0)
+    replay.handle(b"x", SetRate(4), 0.0)
+    state(replay, 0)
+    assert states.for_end(0.0) == Answer(False, ASK)
+
+
+def test_a_free_running_run_ends_although_a_request_was_lost_and_batches_are_still_sent() -> None:
+    replay = service(total_steps=12, steps_per_update=0, learner_state_period=1)
+    enter(replay, "actor-0", "learner-0")
+    replay.handle(b"actor-0", chunk(0, 12), 0.0)
+    end, patience = RunEnd(replay, StateRequests(replay)), replay.config.system.lease / 2
+    replay.request_save()
+    replay.tick(0.0)
+    replay.tick(patience)  # it was asked again, but the first request was lost
+    state(replay, 0, now=patience)
+    assert end.tick(False, patience) == ASK
+    for now in np.arange(patience + 0.1, 3 * patience, 0.1).tolist():
+        replay.handle(b"learner-0", SampleRequest(), now)
+        for out in end.tick(False, now):
+            if isinstance(out.message, SaveRequest):
+                state(replay, replay.rate.batches, now)
+        if now < patience + 0.15:
+            state(replay, replay.rate.batches, now)
+    assert end.is_finished
 
 
 def test_a_learner_that_joins_again_is_asked_once() -> None:
