@@ -20,7 +20,7 @@ from dpsr_apex.processes.control import address_of
 from dpsr_apex.processes.statistics import ask_stats
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.roles.memory import estimate_memory
-from dpsr_apex.running import ensure_usable
+from dpsr_apex.usability import ensure_usable
 from dpsr_apex.wire.messages import StatsRequest
 
 GAMES = {"Breakout": "atari/breakout", "CartPole": "cartpole"}  # configs

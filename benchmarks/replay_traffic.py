@@ -36,7 +36,7 @@ from dpsr_apex.processes.control import address_of
 from dpsr_apex.processes.link import ask
 from dpsr_apex.processes.statistics import ask_stats
 from dpsr_apex.roles.memory import estimate_memory
-from dpsr_apex.running import ensure_usable
+from dpsr_apex.usability import ensure_usable
 from dpsr_apex.wire.codec import encode
 from dpsr_apex.wire.messages import SetRate, StatsRequest
 

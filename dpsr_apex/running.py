@@ -5,30 +5,23 @@ For a multi-process run this process does not load torch; only the processes tha
 
 from __future__ import annotations
 
-import time
-import traceback
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from dpsr_apex import timeouts
 from dpsr_apex.callbacks import CallbackFailed, Callbacks, Given, instances, names
-from dpsr_apex.config import Config, ConfigError, ReplayConfig, RunConfig, validate
+from dpsr_apex.config import Config, ConfigError, RunConfig, validate
 from dpsr_apex.config_files import describe_params, ensure_same, load_config
-from dpsr_apex.envs.check import Result, ensure_restorable
-from dpsr_apex.envs.snapshot import UnusableEnvironment
-from dpsr_apex.envs.stacked import StackedEnv
 from dpsr_apex.errors import UserError
 from dpsr_apex.files import read_rows
-from dpsr_apex.formatting import number, pasteable
+from dpsr_apex.formatting import pasteable
 from dpsr_apex.interrupt import Interrupt
 from dpsr_apex.live.console import make_console
 from dpsr_apex.live.curve import draw_run
 from dpsr_apex.live.view import LiveView
-from dpsr_apex.machine import available_memory
 from dpsr_apex.record.checkpoint import (
     Checkpoint,
     DamagedCheckpoint,
@@ -49,25 +42,16 @@ from dpsr_apex.record.progress import goal_of, is_finished, saved_at
 from dpsr_apex.record.provenance import PYTHON_API, Session
 from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError, title_of, write_config
 from dpsr_apex.record.settings import describe_changes
-from dpsr_apex.roles.build import build_agent, build_env, one_thread
-from dpsr_apex.roles.memory import Sizes, describe_memory, estimate_memory, measure_sizes
-from dpsr_apex.roles.starts import ensure_startable
 from dpsr_apex.supervise.engines import Engine
 from dpsr_apex.supervise.supervisor import RunFailed, Supervisor
 from dpsr_apex.trackers import ensure_installed
-
-LEAST_TRIED, MOST_TRIED = 100, 300  # environment steps that are tried before a run is started
-TRIED_SECONDS = 0.2  # after which no more are tried than these few
+from dpsr_apex.usability import ensure_device, ensure_memory, ensure_usable
 
 EngineFor = Callable[[Path], Engine]
 """Returns the engine that starts the processes of a run in this directory."""
 
 AfterRun = Callable[[Path], None]
 """Called with the directory of a finished run, before the last line is printed."""
-
-
-class NotEnoughMemory(UserError):
-    """Raised for a run that would not fit into the memory of this machine."""
 
 
 def _do_nothing(_path: Path) -> None:
@@ -98,11 +82,9 @@ def train(config: Config, path: Path, engine_for: EngineFor, options: Options = 
     ensure_installed(config.run.track)
     usable = ensure_usable(config)
     engine = _engine(config, path, engine_for)
-    ensure_memory(config, usable.sizes, engine)
-    if config.learner.device == "cuda" and not (engine and engine.flags):  # on a cluster the learner has another node
-        from dpsr_apex.agent.devices import choose_device
-
-        choose_device(config.learner.device)
+    if not (engine and engine.flags):  # on a cluster the replay and the learner may have other nodes
+        ensure_memory(config, usable.sizes)
+        ensure_device(config)
     run = RunDirectory.create(path)
     with running_alone(run, options.lock_release) as lock:
         RunDirectory.ensure_free(path)  # another process may have been faster
@@ -226,93 +208,6 @@ def _with_callbacks(config: Config, options: Options) -> Options:
     return options._replace(callbacks=prepare(options.callbacks))
 
 
-def ensure_memory(config: Config, sizes: Sizes, engine: Engine | None) -> None:
-    """Print the memory that a run will need on this machine; reject a run that needs more than is available.
-
-    On a cluster nothing is checked, because the replay may be on any node.
-    """
-    if engine and engine.flags:
-        return
-    needed, available = estimate_memory(config, sizes), available_memory()
-    make_console().print(describe_memory(config, needed, available), soft_wrap=True)
-    if config.system.memory_check and available is not None and needed.total > available:
-        remedy = f"reduce replay.capacity ({config.replay.capacity}), or set system.memory_check=false to start anyway"
-        raise NotEnoughMemory(f"the run would need more memory than is available: {remedy}")
-
-
-class Usable(NamedTuple):
-    """What was found out about an environment before a run is started."""
-
-    sizes: Sizes  # of what the replay will store
-    notes: list[str]  # how the environment is used, for the start of the run
-
-
-def ensure_usable(config: Config) -> Usable:
-    """Reject an environment, agent or network that the run could not use, before anything is written."""
-    try:
-        env, sizes = _tried_out(config)
-    except UnusableEnvironment:
-        raise
-    except Exception as error:  # a user's environment may raise anything
-        remedy = "Fix its reset() or step(), which were called with random actions."
-        problem, trace = f"it raised {type(error).__name__}: {error}", "".join(traceback.format_exception(error))
-        raise UnusableEnvironment(config.env.name, problem, remedy, trace) from error
-    if ":" in config.learner.agent or config.learner.network != "auto":  # the others always fit, and torch loads slowly
-        build_agent(one_thread(config), env, 0)
-    if config.actor.start_from:
-        _ensure_startable(config, config.actor.start_from)
-    notes = [f"Observations: {env.conversion}"] if env.conversion else []
-    if not config.replay.recycles:
-        return Usable(sizes, notes)
-    if env.actions < 2:
-        remedy = "Choose a method without recycling, such as replay.method = 'double'."
-        raise UnusableEnvironment(config.env.name, "it has only one action, so recycling cannot take another", remedy)
-    result = ensure_restorable(config.env.name, config.env.arguments, config.env.stack, config.env.wrappers)
-    if result.by_history:
-        notes.append(f"{result.history_cost}, {_replaying_time(config.replay, result)}")
-    return Usable(sizes, notes)
-
-
-def _ensure_startable(config: Config, path: str) -> None:
-    """Reject moments at which episodes of this run could not begin."""
-    moments = read_moments(Path(path))
-    env = build_env(config, 0, training=True)
-    try:
-        ensure_startable(env, moments.environment, moments.transitions, path)
-    finally:
-        env.close()
-
-
-def _replaying_time(replay: ReplayConfig, result: Result) -> str:
-    """Return how much time restoring states by their history will add to a run."""
-    if replay.recycle_share > 0:
-        restores = replay.recycle_share / (1 - replay.recycle_share) / replay.recycle_steps
-    else:
-        restores = replay.recycle_candidates / replay.recycle_period
-    # States are found all over an episode, so that half of it is replayed on average.
-    seconds = 10_000 * restores * result.episode_seconds / 2
-    return f"about {number(seconds, 2)} s per 10,000 steps of the run"
-
-
-def _tried_out(config: Config) -> tuple[StackedEnv, Sizes]:
-    """Take some random steps, each of which is validated; return the environment, closed, and the sizes of its data."""
-    env = build_env(config, 0, training=True)
-    rng = np.random.default_rng(0)
-    frames: list[bytes] = []
-    snapshots: list[bytes] = []
-    enough = time.monotonic() + TRIED_SECONDS
-    try:
-        while len(frames) < LEAST_TRIED or (len(frames) < MOST_TRIED and time.monotonic() < enough):
-            snapshots.append(env.snapshot())
-            step = env.step(int(rng.integers(env.actions)))
-            frames.append(env.stack[-1])
-            if step.terminal or step.truncated:
-                env.reset()
-    finally:
-        env.close()
-    return env, measure_sizes(env.observation_shape, frames, snapshots)
-
-
 def _records(run: RunDirectory) -> tuple[Path, Path]:
     """Return the files of the run that contain rows by clock."""
     return run.metrics, run.evaluations
@@ -333,12 +228,7 @@ def _run(
         Interrupt(lock.note_ending) as interrupt,
         LiveView(goal_of(config.run), title=title_of(config, run.path), is_alone=engine is None) as view,
     ):
-        action, t = ("Continuing", checkpoint.t) if checkpoint else ("Starting", 0)
-        for text in (*notes, f"{action} in {run.path} at t = {t:,}"):
-            view.note(text)
-            log.info(text)
-        if checkpoint:
-            view.recall(*([row for row in read_rows(rows) if row["t"] <= checkpoint.t] for rows in _records(run)))
+        _announce(run, checkpoint, notes, view, log)
         view.start_clock()
         try:
             finished = _run_to_end(config, run, checkpoint, engine, interrupt, view, options.callbacks, session)
@@ -360,6 +250,18 @@ def _run(
     if ending.process == "callback":
         raise CallbackFailed(ending.cause)
     return ending.exit_code
+
+
+def _announce(
+    run: RunDirectory, checkpoint: Checkpoint | None, notes: Sequence[str], view: LiveView, log: logging.Logger
+) -> None:
+    """Show where the run starts or continues, and the rows before that."""
+    action, t = ("Continuing", checkpoint.t) if checkpoint else ("Starting", 0)
+    for text in (*notes, f"{action} in {run.path} at t = {t:,}"):
+        view.note(text)
+        log.info(text)
+    if checkpoint:
+        view.recall(*([row for row in read_rows(rows) if row["t"] <= checkpoint.t] for rows in _records(run)))
 
 
 def _ending(run: RunDirectory, interrupt: Interrupt, finished: bool) -> Ending:

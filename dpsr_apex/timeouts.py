@@ -58,7 +58,9 @@ FIRST_BACKOFF = 1.0  # before the first restart; doubled each time
 LONGEST_BACKOFF = 30.0
 NODE_LOST_BACKOFF = 3.0  # before a restart after a node was lost, until the whole engine has noticed it
 FROZEN = 10.0  # of silence after its lease has expired, before a running process is restarted; doubled each time
+SUPERVISOR_GAP = 10.0  # between two ticks of the supervisor; a longer gap means that it was suspended itself
 FROZEN_GRACE = 5.0  # for a process that is restarted because it is frozen, after SIGTERM, before it is killed
+KILLED = 1.0  # for a killed process to end, before the supervisor continues without its end
 HEAD_FROZEN = 310.0  # without an answer of a running replay, which may be writing its last checkpoint
 PLACEMENT_WAIT = 5.0  # for resources, before that is reported and actors are preempted
 

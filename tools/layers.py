@@ -39,7 +39,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "roles": ("roles",),
     "record": ("record", "callbacks"),
     "live": ("live",),
-    "run": ("solo", "processes", "supervise", "running"),
+    "run": ("solo", "processes", "supervise", "usability", "running"),
     "tools": ("inspection", "check", "listing", "play", "watch", "report", "experiment", "web"),
     "front": ("api", "sb3", "cli", "__init__"),
 }

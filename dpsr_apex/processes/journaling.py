@@ -6,6 +6,7 @@ Without a journal (`run.durability = "none"`), everything here does nothing.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -34,16 +35,17 @@ class Journaling:
         """Continue the journal in `folder` with record number `next_`."""
         durability = service.config.run.durability
         self._service = service
-        self._next = next_ + 1  # without a journal: a gap, because later records do not continue earlier ones
+        self._next = next_
         self._commit: Commit | None = None
         self._sync: _SyncThread | None = None
         self._learner = _LearnerFile(service, folder)
-        self._states_saved = service.states_received
+        self._states_saved = service.learner.states_received
         self._ticked_at = 0.0
         self._found = sum(path.stat().st_size for path in list_segments(RealDisk(), folder).values())
         if durability != "none":
             facts = journal_facts(service.config)
-            journal = Journal(RealDisk(), folder, service.flow.era, next_, facts, awaits_sync=durability == "power")
+            era = secrets.randbits(62)  # not that of the service, which every client knows
+            journal = Journal(RealDisk(), folder, era, next_, facts, awaits_sync=durability == "power")
             self._commit = Commit(service, journal)
             if durability == "power":
                 self._sync = _SyncThread(journal)
@@ -94,8 +96,14 @@ class Journaling:
         return self._commit is None or self._commit.may_save
 
     def begin_segment(self) -> int:
-        """Return the number of the first record after a checkpoint of now."""
-        return self._commit.begin_segment() if self._commit else self._next
+        """Return the number of the first record after a checkpoint of now.
+
+        Without a journal it leaves a gap: records that follow a later checkpoint do not continue this one.
+        """
+        if self._commit is None:
+            self._next += 1
+            return self._next
+        return self._commit.begin_segment()
 
     def saved(self, positions: Iterable[int]) -> None:
         """Remove the records that no checkpoint needs; each one needs those from its position on."""
@@ -110,9 +118,9 @@ class Journaling:
         return self._commit.close() if self._commit else []
 
     def _save_learner(self) -> None:
-        if self._service.states_received != self._states_saved:
-            self._states_saved = self._service.states_received
-            self._learner.save(self._service.learner_state)
+        if self._service.learner.states_received != self._states_saved:
+            self._states_saved = self._service.learner.states_received
+            self._learner.save(self._service.learner.state)
         self._learner.check()
 
 
@@ -191,5 +199,5 @@ class _LearnerFile:
 
     def _report(self, problem: BaseException | None) -> None:
         if problem is not None and str(problem) != self._obstacle:
-            self._service.note(f"The state of the learner could not be written ({problem}); the last one is kept.")
+            self._service.notes.add(f"The state of the learner could not be written ({problem}); the last one is kept.")
         self._obstacle = str(problem) if problem else ""

@@ -44,7 +44,7 @@ class Notifier:
         if service.t > self._t:
             inserted, self._t = service.t - self._t, service.t
             self._callbacks.call("on_step", self._live, inserted)
-        for report in service.drain_learning():
+        for report in service.learner.drain_reports():
             self._recorder.add_updates(report.recent, report.loss, report.mean_q, report.gradient_norm)
             if not report.recent:
                 continue

@@ -14,17 +14,40 @@ from dpsr_apex.config import Config
 from dpsr_apex.files import sync, write_atomically
 from dpsr_apex.processes.weights import pack_weights
 from dpsr_apex.protocol.replay_service import ReplayService
-from dpsr_apex.record.checkpoint import Checkpoint
+from dpsr_apex.record.checkpoint import Checkpoint, DamagedCheckpoint, newest_checkpoint, set_aside
 from dpsr_apex.record.journal.disk import RealDisk
-from dpsr_apex.record.journal.journal import make_durable
 from dpsr_apex.record.journal.position import position_in
-from dpsr_apex.record.journal.reader import Tail, remove_tail
-from dpsr_apex.record.journal.recover import Base, Recovered, recover
+from dpsr_apex.record.journal.reader import Tail
+from dpsr_apex.record.journal.recover import Base, Recovered, recover_and_continue
 from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.record.settings import ensure_fits
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.wire.messages import LearnerState
 
 log = logging.getLogger(__name__)
+
+
+def newest_intact(config: Config, run: RunDirectory) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest checkpoint that is not damaged, and what was found about newer ones, which are set aside.
+
+    Raise DamagedCheckpoint if there are only damaged ones.
+    """
+    notes = []
+    while True:
+        try:
+            found = newest_checkpoint(run.checkpoints)
+            break
+        except DamagedCheckpoint as damage:
+            if damage.offered is None:
+                raise
+            aside = set_aside(damage.path)
+            notes.append(
+                f"A damaged checkpoint was set aside ({aside}: {damage.reason}); continuing from {damage.offered}"
+            )
+            log.warning(notes[-1])
+    if found:
+        ensure_fits(config, found, run.config)
+    return found, notes
 
 
 def recover_service(config: Config, run: RunDirectory, checkpoint: Checkpoint | None) -> Recovered:
@@ -36,16 +59,12 @@ def recover_service(config: Config, run: RunDirectory, checkpoint: Checkpoint | 
     sync(run.path)  # always: an earlier process may have been killed before it
     make = partial(_make_service, run=run, era=secrets.randbits(62))
     base = Base(partial(_load, checkpoint), *(_place(checkpoint) if checkpoint else ()))
-    recovered = recover(RealDisk(), run.journal, config, make, base)
+    recovered = recover_and_continue(RealDisk(), run.journal, config, make, base)
     service = recovered.service
-    if recovered.tail:
-        remove_tail(RealDisk(), recovered.tail)
-        if recovered.tail.size:
-            service.note(_describe(recovered.tail))
-    if config.run.durability == "power":
-        make_durable(RealDisk(), run.journal)
+    if recovered.tail and recovered.tail.size:
+        service.notes.add(_describe(recovered.tail))
     if recovered.records:
-        service.note(
+        service.notes.add(
             f"Recovered t = {service.t:,} from the journal: {recovered.records:,} records after t = {base.t:,}."
         )
     return recovered
@@ -67,7 +86,7 @@ def _load(checkpoint: Checkpoint | None, service: ReplayService) -> None:
     service.load(checkpoint.parts["replay"])
     learner = checkpoint.parts["learner"]
     if learner.arrays:
-        service.learner_state = LearnerState(json.dumps(learner.facts), pack_weights(learner.arrays))
+        service.learner.state = LearnerState(json.dumps(learner.facts), pack_weights(learner.arrays))
 
 
 def _describe(tail: Tail) -> str:

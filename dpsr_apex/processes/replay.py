@@ -23,15 +23,16 @@ from dpsr_apex.processes.discovery import FileRegistry, HeadRecord
 from dpsr_apex.processes.journaling import Journaling
 from dpsr_apex.processes.notifier import Notifier, await_last_evaluation
 from dpsr_apex.processes.receive_queue import ReceiveQueue
-from dpsr_apex.processes.recovering import recover_service
+from dpsr_apex.processes.recovering import newest_intact, recover_service
 from dpsr_apex.processes.saving import Saving, collect
 from dpsr_apex.processes.startup import allow_many_connections, await_space
 from dpsr_apex.processes.weights import opened_state
 from dpsr_apex.protocol.events import Logged
 from dpsr_apex.protocol.memory_watch import MemoryWatch
 from dpsr_apex.protocol.replay_service import Outgoing
+from dpsr_apex.protocol.run_end import Phase, RunEnd
 from dpsr_apex.protocol.state_requests import StateRequests
-from dpsr_apex.record.checkpoint import Checkpoint, DamagedCheckpoint, newest_checkpoint, set_aside
+from dpsr_apex.record.checkpoint import Checkpoint
 from dpsr_apex.record.ending import Ending, remove_ending
 from dpsr_apex.record.journal.recover import Recovered
 from dpsr_apex.record.lock import serving_alone
@@ -42,7 +43,6 @@ from dpsr_apex.record.provenance import Session
 from dpsr_apex.record.quarantine import QuarantineFolder
 from dpsr_apex.record.recorder import Recorder
 from dpsr_apex.record.run_directory import RunDirectory, write_config
-from dpsr_apex.record.settings import ensure_fits
 from dpsr_apex.state import State
 from dpsr_apex.wire.addresses import advertised_endpoint, is_loopback
 from dpsr_apex.wire.codec import PROTOCOL, BadMessage, WrongProtocol, decode, encode
@@ -80,33 +80,10 @@ def run_replay(
         if interrupt.asked:
             return 0
         # No reference to the checkpoint is kept after loading: it is as large as the replay itself.
-        process = ReplayProcess(config, run, bind, *_newest(config, run), callbacks or Callbacks())
+        process = ReplayProcess(config, run, bind, *newest_intact(config, run), callbacks or Callbacks())
         if command is None:
             return process.run(interrupt)
         return _recorded(process, run, command, interrupt)
-
-
-def _newest(config: Config, run: RunDirectory) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest checkpoint that is not damaged, and what was found about newer ones, which are set aside.
-
-    Raise DamagedCheckpoint if there are only damaged ones.
-    """
-    notes = []
-    while True:
-        try:
-            found = newest_checkpoint(run.checkpoints)
-            break
-        except DamagedCheckpoint as damage:
-            if damage.offered is None:
-                raise
-            aside = set_aside(damage.path)
-            notes.append(
-                f"A damaged checkpoint was set aside ({aside}: {damage.reason}); continuing from {damage.offered}"
-            )
-            log.warning(notes[-1])
-    if found:
-        ensure_fits(config, found, run.config)
-    return found, notes
 
 
 def _recorded(process: ReplayProcess, run: RunDirectory, command: str, interrupt: Interrupt) -> int:
@@ -142,12 +119,13 @@ class ReplayProcess:
         self._service = recovered.service
         self._service.starts = starts_of(config, run)
         for text in notes:
-            self._service.note(text)
+            self._service.notes.add(text)
         self._journaling = Journaling(self._service, run.journal, recovered.next)
         self._recorder = _recorder(config, run, recovered, checkpoint)
         self._saving = Saving(run, self._service, self._recorder, self._journaling, checkpoint.t if checkpoint else 0)
         self._ticked_at = 0.0
         self._states = StateRequests(self._service)
+        self._end = RunEnd(self._service, self._states)
         self._quarantine = QuarantineFolder(run.quarantine)
         continues = self._service.t > 0 or run.metrics.exists()  # at 0 if it crashed without a journal
         if continues:
@@ -170,16 +148,16 @@ class ReplayProcess:
         """Serve until the run is finished or stopped; in both cases a checkpoint is written."""
         log.info("serving at %s from t = %d", self._server.endpoint, self._service.t)
         with self._metrics:
-            while not self._is_over(interrupt):
-                self._serve()
+            while self._saving.is_busy or not self._end.may_save(time.monotonic()):
+                self._serve(interrupt.asked or self._callbacks.wants_end)
                 self._keep_quarantined()
                 if self._notifier:
                     self._notifier.notify()
                 self._log_and_save()
-            finished = self._service.finished
-            self._end("the run is finished" if finished else "the run was stopped", finished)
+            self._save_last()
             self._server.close()
             self._registry.withdraw()
+            finished = self._end.is_finished
             if finished and (self._notifier or self._config.run.track):
                 await_last_evaluation(self._run, lambda: interrupt.asked)
                 if evaluation := read_last_row(self._run.evaluations):
@@ -193,14 +171,11 @@ class ReplayProcess:
     def _updates(self) -> int:
         return self._service.rate.batches
 
-    def _is_over(self, interrupt: Interrupt) -> bool:
-        if interrupt.asked or self._callbacks.wants_end:
-            return True
-        answer = self._states.for_end()
-        self._send(answer.outgoing)
-        return answer.may_proceed
+    @property
+    def _is_checkpoint_due(self) -> bool:
+        return self._saving.is_due(self._config.run.checkpoint_period)
 
-    def _serve(self) -> None:
+    def _serve(self, is_asked_to_stop: bool) -> None:
         """Wait for messages, and answer those that have arrived.
 
         The learner's messages come first: they are short, and should not wait for a queue of chunks.
@@ -223,9 +198,7 @@ class ReplayProcess:
         now = time.monotonic()
         if now - self._ticked_at >= timeouts.REPLAY_TICK:
             self._ticked_at = now
-            self._send(self._service.tick(now))
-            if not self._service.ending:
-                self._send(self._states.for_crash())
+            self._send([*self._service.tick(now), *self._end.tick(is_asked_to_stop, now)])
             self._watch_memory(now)
 
     def _watch_memory(self, now: float) -> None:
@@ -274,7 +247,7 @@ class ReplayProcess:
             write_config(self._config, self._run)
         except OSError as error:
             lost = "the new number of actors will be lost when the replay restarts"
-            self._service.note(f"{self._run.config} could not be written ({error}); {lost}.")
+            self._service.notes.add(f"{self._run.config} could not be written ({error}); {lost}.")
 
     def _keep_quarantined(self) -> None:
         """Write what was quarantined; if the disk is full, it is only counted."""
@@ -300,7 +273,7 @@ class ReplayProcess:
         self._metrics.report_trackers()
         if self._saving.is_busy:
             self._reap_copy()
-        elif self._saving.is_due(self._config.run.checkpoint_period) and not is_last:
+        elif self._end.phase is Phase.SERVING and not is_last and self._is_checkpoint_due:
             self._save_in_copy()
 
     def _log(self) -> None:
@@ -313,7 +286,7 @@ class ReplayProcess:
             "actors": len(service.sessions.actors),
             "policy_age_mean": age.mean,
             "policy_age_p95": age.p95,
-            "learner_waiting": service.learning.waiting if service.learning else None,
+            "learner_waiting": service.learner.report.waiting if service.learner.report else None,
             **{f"traffic_{name}": count for name, count in service.traffic.counts().items()},
         }
         service.row = self._recorder.write(service.replay, self._updates, self._epsilon, more)
@@ -338,9 +311,9 @@ class ReplayProcess:
         if not answer.may_proceed or not self._journaling.may_save:
             return
         if not answer.is_new:
-            service.note(
+            service.notes.add(
                 f"The learner has not answered for {timeouts.CHECKPOINT_STATE:.0f} s: "
-                f"the checkpoint at t = {service.t:,} has {service.describe_state(now)}."
+                f"the checkpoint at t = {service.t:,} has {service.learner.describe_state(now)}."
             )
         self._saving.fork()
 
@@ -349,26 +322,18 @@ class ReplayProcess:
         if saved and self._notifier:
             self._notifier.saved(saved)
 
-    def _end(self, reason: str, finished: bool) -> None:
-        """Wait for the learner's last state and for all members to leave; write the last row and checkpoint."""
-        if not finished:
-            self._wait_for_learner()
-        self._send(self._service.goodbye(finished, reason))
-        self._serve_until(lambda: self._service.everybody_left, timeouts.MEMBERS_LEAVE)
-        while self._saving.is_busy:
-            self._serve()
-            self._reap_copy()
-        if self._recorder.is_due(self._service.replay):
+    def _save_last(self) -> None:
+        """Write the last row and checkpoint; no message is handled any more."""
+        service = self._service
+        if self._recorder.is_due(service.replay):
             self._log()
         self._send([])
         self._transmit(self._journaling.close())
-        if not self._service.t or (self._service.replay.is_over and not self._service.learner_state.arrays):
-            self._service.note("No checkpoint can be written: there are no transitions, or no weights to evaluate.")
+        if not service.t or (service.replay.is_over and not service.learner.state.arrays):
+            service.notes.add("No checkpoint can be written: there are no transitions, or no weights to evaluate.")
             return
-        if self._notifier:
-            self._notifier.notify()  # what came in while the members left
         try:
-            path = self._saving.write_last()
+            path = self._saving.write_last(self._end.is_finished)
         except OSError as error:
             log.error("the last checkpoint could not be written: %s", error)
             raise
@@ -376,26 +341,10 @@ class ReplayProcess:
         if self._notifier:
             self._notifier.saved(path)
 
-    def _wait_for_learner(self) -> None:
-        """Wait for the learner's state after all batches so far; a state requested earlier may be older."""
-        service = self._service
-        deadline = time.monotonic() + timeouts.LEARNER_STATE
-        self._serve_until(lambda: not service.awaiting_state, timeouts.LEARNER_STATE)
-        self._send(service.request_save())
-        self._serve_until(lambda: not service.awaiting_state, deadline - time.monotonic())
-        if service.awaiting_state:
-            kept = service.describe_state(time.monotonic())
-            service.note(f"The learner did not answer: the last checkpoint has {kept}.")
-
-    def _serve_until(self, over: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not over() and time.monotonic() < deadline:
-            self._serve()
-
 
 def _recorder(config: Config, run: RunDirectory, recovered: Recovered, checkpoint: Checkpoint | None) -> Recorder:
     """Return a recorder that continues after the last row that is known to the checkpoint or the journal."""
-    recorder = Recorder(config, run, recovered.service.note)
+    recorder = Recorder(config, run, recovered.service.notes.add)
     if recovered.recorder:
         recorder.load(State(json.loads(recovered.recorder), {}))
     elif checkpoint:

@@ -15,10 +15,9 @@ from pathlib import Path
 from dpsr_apex.processes.journaling import Journaling
 from dpsr_apex.processes.weights import opened_state
 from dpsr_apex.protocol.replay_service import ReplayService
-from dpsr_apex.record import settings
+from dpsr_apex.record import progress, settings
 from dpsr_apex.record.checkpoint import list_checkpoints, save_checkpoint
 from dpsr_apex.record.journal import position
-from dpsr_apex.record.progress import passed
 from dpsr_apex.record.recorder import Recorder
 from dpsr_apex.record.run_directory import RunDirectory
 from dpsr_apex.state import State
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 def collect(service: ReplayService, recorder: Recorder) -> None:
     """Add to the next row of metrics what has come in since the last call."""
     recorder.add_episodes(service.drain_episodes())
-    for report in service.drain_learning():
+    for report in service.learner.drain_reports():
         recorder.add_updates(report.recent, report.loss, report.mean_q, report.gradient_norm)
 
 
@@ -53,7 +52,7 @@ class Saving:
     def is_due(self, period: int) -> bool:
         """Whether to write a checkpoint: `period` steps after the last one, or when the journal has become large."""
         is_large = self._journaling.bytes_written - self._covered > MOST_JOURNAL
-        return is_large or passed(period, self.t, self._service.t)
+        return is_large or progress.passed(period, self.t, self._service.t)
 
     @property
     def is_busy(self) -> bool:
@@ -71,7 +70,7 @@ class Saving:
             try:
                 self._copy = os.fork()
             except OSError as error:
-                self._service.note(f"No checkpoint at t = {self.t:,}: {error}. The last one is kept.")
+                self._service.notes.add(f"No checkpoint at t = {self.t:,}: {error}. The last one is kept.")
                 return
         if self._copy == 0:
             os._exit(self._write_in_copy(next_))
@@ -86,14 +85,17 @@ class Saving:
             return None
         self._copy = None
         if status:
-            self._service.note(f"The checkpoint at t = {self.t:,} could not be written; the last one is kept.")
+            self._service.notes.add(f"The checkpoint at t = {self.t:,} could not be written; the last one is kept.")
             return None
         log.info("saved t = %d in %.1f s", self.t, time.monotonic() - self._began)
         return self._newest()
 
-    def write_last(self) -> Path:
-        """Write a checkpoint in this process, after the journal was closed; raise OSError on a full disk."""
-        self._write(self._journaling.begin_segment(), lambda: True)
+    def write_last(self, is_finished: bool) -> Path:
+        """Write the last checkpoint, in this process and after the journal was closed; raise OSError on a full disk.
+
+        `is_finished`: it has the state of the learner after the last update.
+        """
+        self._write(self._journaling.begin_segment(), is_finished)
         return self._newest()
 
     def _newest(self) -> Path:
@@ -109,20 +111,21 @@ class Saving:
             os.nice(5)
             parent = os.getppid()
             # A restarted replay continues from an earlier checkpoint, and must not find this one later.
-            self._write(next_, lambda: os.getppid() == parent)
+            self._write(next_, is_finished=False, still_wanted=lambda: os.getppid() == parent)
         except BaseException:
             log.exception("the checkpoint at t = %d could not be written", self._service.t)
             return 1
         return 0
 
-    def _write(self, next_: int, still_wanted: Callable[[], bool]) -> None:
+    def _write(self, next_: int, is_finished: bool, still_wanted: Callable[[], bool] = lambda: True) -> None:
         service = self._service
         collect(service, self._recorder)
         parts = {
             "replay": service.save(),
-            "learner": opened_state(service.learner_state) if service.learner_state.arrays else State({}, {}),
+            "learner": opened_state(service.learner.state) if service.learner.state.arrays else State({}, {}),
             "recorder": self._recorder.save(),
             position.PART: position.journal_part(next_),
+            progress.PART: progress.progress_part(is_finished),
             settings.PART: settings.settings_part(service.config),
         }
         kept = service.config.run.checkpoints_kept

@@ -91,6 +91,10 @@ class Dispatch:
         self._traffic.candidates_failed += len(held)
         return [*dict.fromkeys((*late, *held))]
 
+    def overdue(self, actor: str) -> list[int]:
+        """Return the candidates of expired rounds that an actor still holds, as far as is known."""
+        return [*self._overdue.get(actor, ())]
+
     def withdraw(self, identities: Collection[int]) -> None:
         """Settle candidates whose transitions were quarantined."""
         self._settle_overdue(identities)

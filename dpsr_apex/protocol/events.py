@@ -138,7 +138,7 @@ class EventLog:
 
     def add_chunk(self, sender: Sender, chunk: Chunk) -> None:
         """Add a chunk from this actor."""
-        if sender != self._sender:
+        if self.is_kept and sender != self._sender:
             self.add(sender)
             self._sender = sender
         self.add(chunk)

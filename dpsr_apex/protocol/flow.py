@@ -22,7 +22,7 @@ from dpsr_apex.protocol.quarantine import Quarantine, readable
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.protocol.sessions import Session, Sessions
 from dpsr_apex.protocol.throttle import Throttle
-from dpsr_apex.protocol.validation import Faults, Validation, good_chains
+from dpsr_apex.protocol.validation import Faults, Validation, first_chains, good_chains
 from dpsr_apex.replay.records import Round
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions, share_frames
@@ -203,8 +203,9 @@ class Flow:
                 self._reports.append(f"{actor.title}: {counted(len(dropped), 'result')} of recycling refused: bad data")
             self.dispatch.failed(number, dropped, actor.name)
         else:
-            self.replay.count_late(message.identities.size, len(message.transitions))
-            self.events.add(Late(message.identities.size, len(message.transitions)))
+            late = Late(message.identities.size, self._steps_late(actor, message))
+            self.replay.count_late(*late)
+            self.events.add(late)
         self.dispatch.answered(number, message.identities.tolist())
         reasons = dict(zip(message.failed.tolist(), message.reasons, strict=True))
         for identity in self.dispatch.failed(number, reasons, actor.name):
@@ -213,14 +214,26 @@ class Flow:
     def answer(self, message: Recycled) -> list[int]:
         """Give results of recycling to the replay; drop the chains with bad transitions, and return their candidates.
 
-        Raise ValueError, without changing anything, if the message does not match the request.
+        Of several results of a candidate only the first counts. Raise ValueError, without changing anything, if the
+        message does not match the request.
         """
-        chains = chains_of(message)
+        chains = first_chains(chains_of(message), self.replay.rounds[message.round_number].answers)
         faults = self._validation.faults(chains.transitions, None, self._sessions.layout)
         good = good_chains(chains, faults) if faults else chains
         self.replay.answer(message.round_number, good)
+        self.replay.count_late(message.identities.size - chains.identities.size, 0)
         self._count(faults)
         return sorted(set(chains.identities.tolist()) - set(good.identities.tolist()))
+
+    def _steps_late(self, actor: Session, message: Recycled) -> int:
+        """Return the steps in results for a round that has ended, as far as the actor was asked to take them.
+
+        They count as environment steps, which may end a run: nobody can add as many as they like.
+        """
+        overdue = self.dispatch.overdue(actor.name)
+        steps = np.clip(message.lengths, 0, self.replay.config.recycle_steps)
+        first = np.unique(message.identities, return_index=True)[1]
+        return int(steps[first][np.isin(message.identities[first], overdue)].sum())
 
     def drain_episodes(self) -> list[tuple[float, int]]:
         """Return the score and the length in steps of each episode that ended since the last call."""

@@ -34,12 +34,14 @@ class Membership:
         self._lease = lease
         self._last_word = now  # when the last message arrived
         self._silent_since = now  # when the last message arrived, or the socket was replaced
+        self._missed_since: float | None = None  # since when the replay is silent although this process listens
         self._looked_up_at = now
         self._sent_join_at = self._sent_heartbeat_at = -math.inf
 
     def heard(self, now: float) -> None:
         """Note that the replay is sending a large message."""
         self._last_word = self._silent_since = now
+        self._missed_since = None
 
     def handle(self, message: Message, now: float) -> list[LinkInstruction]:
         """Handle any message from the replay."""
@@ -60,10 +62,15 @@ class Membership:
         return []
 
     def tick(self, now: float) -> list[LinkInstruction]:
-        """Join, send a heartbeat or reconnect, as needed."""
-        if now - self._last_word > timeouts.HEAD_LOST:
-            return [HeadLost(now - self._last_word)]
+        """Join, send a heartbeat or reconnect, as needed.
+
+        A process that was suspended itself looks for the replay before it gives up.
+        """
         is_silent = now - self._silent_since >= timeouts.HEAD_SILENCE
+        if is_silent and self._missed_since is None:
+            self._missed_since = now - timeouts.HEAD_SILENCE
+        if self._missed_since is not None and now - self._missed_since > timeouts.HEAD_LOST:
+            return [HeadLost(now - self._last_word)]
         if is_silent and now - self._looked_up_at >= timeouts.HEARTBEAT:
             self._looked_up_at = now
             return [LookUpHead()]  # everything else follows from its result

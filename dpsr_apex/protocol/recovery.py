@@ -59,13 +59,12 @@ class Recovery:
             case SetRate(steps_per_update):
                 service.rate.change(service.t, steps_per_update)
             case LearnerSeated(incarnation, updates):
-                service.trained_by, service.rate.batches = incarnation, updates
+                service.learner.seated(incarnation)
+                service.rate.batches = updates
             case Learning():
-                service.take_report(event)
-            case Logged():  # the row contains everything up to here
-                service.drain_episodes()
-                service.drain_learning()
-                flow.policy_ages.drain()
+                service.learner.take_report(event)
+            case Logged():
+                self._begin_row()
             case Described(environment, layout):
                 service.sessions.environment, service.sessions.layout = environment, layout
             case Counted(counts):
@@ -75,6 +74,12 @@ class Recovery:
                 flow.inbox.report_sent((name, incarnation), sent)
             case Advanced(name, incarnation, sequence, acknowledged):
                 flow.inbox.begin((name, incarnation), sequence, acknowledged)
+
+    def _begin_row(self) -> None:
+        """Forget what belongs to the row of metrics that was written."""
+        self.service.drain_episodes()
+        self.service.learner.drain_reports()
+        self.service.flow.policy_ages.drain()
 
     def finish(self) -> None:
         """Bring the state to rest: nobody is a member, and everything that was not stored will be sent again."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -18,13 +17,15 @@ from dpsr_apex import timeouts
 from dpsr_apex.config import Config
 from dpsr_apex.config_files import dump_config
 from dpsr_apex.protocol.conversions import stored_message, survey_parts
-from dpsr_apex.protocol.events import Counted, Described, EventLog, LearnerSeated
+from dpsr_apex.protocol.events import Counted, EventLog
 from dpsr_apex.protocol.flow import Flow, Outgoing
-from dpsr_apex.protocol.learner_states import ensure_plausible, updates_in
+from dpsr_apex.protocol.learner_record import LearnerRecord
+from dpsr_apex.protocol.members import Members, Replies
+from dpsr_apex.protocol.notes import Notes
 from dpsr_apex.protocol.rate_limiter import RateLimiter
-from dpsr_apex.protocol.sessions import Session, Sessions, shown, titled
+from dpsr_apex.protocol.sessions import Session, Sessions
 from dpsr_apex.protocol.stats import make_stats
-from dpsr_apex.rate_limit import RateLimit, with_left_out
+from dpsr_apex.rate_limit import RateLimit
 from dpsr_apex.replay.layout import Layout
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.state import State
@@ -45,7 +46,6 @@ from dpsr_apex.wire.messages import (
     Recycled,
     Refused,
     SampleRequest,
-    SaveRequest,
     SetActors,
     SetRate,
     Starts,
@@ -57,9 +57,8 @@ from dpsr_apex.wire.messages import (
     SurveyRequest,
     Terms,
     Unusable,
-    Welcome,
 )
-from dpsr_apex.wire.statistics import Figure, Note, Traffic
+from dpsr_apex.wire.statistics import Figure, Traffic
 
 __all__ = ["Outgoing", "ReplayService"]
 
@@ -67,19 +66,14 @@ log = logging.getLogger(__name__)
 
 MOST_STORED = 200  # stored transitions in one answer to an observer
 MOST_ACTORS = 10_000  # that can be planned; a larger number is probably a typing error
-REFUSAL_NOTES = 20  # a minute, because any client can be refused as often as it likes
 DATA_NOTES = 20  # a minute, about bad data
 MOST_EVICTED = 10_000  # transitions at a time, because the process takes too much memory
 LEAST_EVICTED = 2**16  # bytes; a transition of Atari takes less, even uncompressed
 MOST_AHEAD = 10**9  # updates that a learner in free running may have made without the replay's knowledge
 MOST_REPEATED = 2  # updates that a learner may have made for each one that is due, in a run with a rate
-MEMBER_NOTES = 500  # a minute: many actors may join at once, but a client could also join and leave all the time
 
 RECORDED: Final = (Chunk, Priorities, Recycled, Unusable, Learning, SetRate)
 """Messages that change the replay. While the journal cannot be written, they are treated as lost."""
-
-Replies = Sequence[Message]
-"""To the sender of a message."""
 
 
 class ReplayService:
@@ -94,25 +88,14 @@ class ReplayService:
         self.run_id = run_id
         self.sessions = Sessions(run_id, emulator, config.system.lease, config.system.actors or 1)
         self.flow = Flow(config, replay, era, self.sessions)
-        self.learning: Learning | None = None  # the newest
-        self.learner_state = LearnerState("", b"")  # the newest; empty if there is none
-        self.states_received = 0
-        self.state_t = 0  # clock at which that state arrived
-        self._state_arrived: float | None = None  # None: it is from a checkpoint
-        self.awaiting_state = False  # whether a running learner still has to answer a request for its state
-        self._asked_at: float | None = None  # when the state was last requested, set at the next tick
-        self.trained_by: int | None = None  # incarnation of the learner that has made all updates so far
-        self.notes: deque[Note] = deque(maxlen=100)  # events that a user should see
+        self.learner = LearnerRecord(config.system.lease / 2)
+        self.notes = Notes()
+        self.members = Members(self.sessions, self.flow, self.learner, self.notes)
         self.starts = b""  # the file of moments at which some episodes begin; set from outside
         self._survey_at = -math.inf  # earliest time of the next survey
         self.row: dict[str, Figure] = {}  # the newest row of metrics, for the stats; set from outside
-        self._goodbye: Goodbye | None = None
         self._counted: dict[str, int] = {}  # traffic that was recorded last
-        self._noted = 0
-        self._reports: list[Learning] = []
         self._now = 0.0  # when the last event happened
-        self._dropped: set[str] = set()  # names of members
-        self._refusal_notes, self._member_notes = RateLimit(REFUSAL_NOTES), RateLimit(MEMBER_NOTES)
         self._data_notes = RateLimit(DATA_NOTES)
 
     @property
@@ -148,7 +131,7 @@ class ReplayService:
     @property
     def ending(self) -> bool:
         """Whether all members were told to leave."""
-        return self._goodbye is not None
+        return self.members.goodbye is not None
 
     @property
     def held(self) -> str:
@@ -158,12 +141,12 @@ class ReplayService:
     def hold(self, reason: str) -> None:
         """Change nothing until `release`: what was changed so far could not be recorded."""
         self.flow.held = reason
-        self.note(reason)
+        self.notes.add(reason)
 
     def release(self) -> None:
         """Continue after `hold`."""
         self.flow.held = ""
-        self.note("The journal can be written again; the run continues.")
+        self.notes.add("The journal can be written again; the run continues.")
 
     @property
     def everybody_left(self) -> bool:
@@ -190,19 +173,19 @@ class ReplayService:
     def tick(self, now: float) -> list[Outgoing]:
         """Do everything that is due at time `now`; must be called about five times a second."""
         self._now = now
-        for session in self.sessions.silent(now):
-            self.traffic.expired_leases += 1
-            self._end(session, f"was silent for {now - session.heard:.1f} s: its lease has expired", has_died=True)
+        self.members.end_silent(now)
         counts = self.traffic.others()
         if counts != self._counted and not self.held:
             self._counted = counts
             self.events.add(Counted(counts))
-        return self._ask_again(now) + self._advance(now)
+        learner = self.sessions.learner
+        asked = self.learner.tick(learner.heard, now) if learner else []
+        return self._to_learner(asked) + self._advance(now)
 
     def _advance(self, now: float) -> list[Outgoing]:
         outgoing = self.flow.advance(now)
         for text in self.flow.drain_reports():
-            self._note_at_most(self._data_notes, text)
+            self.notes.add_at_most(self._data_notes, text, now)
         return outgoing
 
     def heard(self, sender: bytes, now: float) -> None:
@@ -210,16 +193,8 @@ class ReplayService:
         self._hear(sender, now)
 
     def drop(self, sender: bytes, reason: str) -> None:
-        """End the session of a member that takes too much; what it has sent and was not stored is as if not sent.
-
-        It may join again. The user is told once about each.
-        """
-        if member := self.sessions.at(sender):
-            self.flow.inbox.return_queued(member.key)
-            self._end(member, "was dropped")
-            if member.name not in self._dropped and len(self._dropped) < MOST_ACTORS:
-                self._dropped.add(member.name)
-                self.note(f"{member.title} was dropped: {reason}")
+        """End the membership of a process that takes too much; it may join again."""
+        self.members.drop(sender, reason, self._now)
 
     def shrink(self, size: int, reason: str) -> None:
         """Quarantine the largest transitions, of `size` bytes together, because this process takes too much memory.
@@ -242,34 +217,18 @@ class ReplayService:
         return [Outgoing(sender, Refused(f"{reason}: install the same version of dpsr_apex"))]
 
     def request_save(self) -> list[Outgoing]:
-        """Ask the learner for its state.
+        """Ask the learner for its state, unless it is missing or was asked already."""
+        return self._to_learner(self.learner.request_state(self.rate.batches) if self.sessions.learner else [])
 
-        `awaiting_state` is True until the state arrives, which increments `states_received`, or until the learner
-        ends. Without a learner, nothing is awaited.
-        """
+    def _to_learner(self, messages: Replies) -> list[Outgoing]:
         learner = self.sessions.learner
-        if learner is None or self.awaiting_state:
-            return []
-        self.awaiting_state = True
-        self._asked_at = None
-        return [Outgoing(learner.address, SaveRequest())]
-
-    def _ask_again(self, now: float) -> list[Outgoing]:
-        """Repeat the request for the learner's state: the request or its answer may be lost with a connection."""
-        learner = self.sessions.learner
-        if learner is None or not self.awaiting_state:
-            return []
-        if self._asked_at is None or now - self._asked_at < self.config.system.lease / 2:
-            self._asked_at = self._asked_at or now
-            return []
-        self._asked_at = now
-        return [Outgoing(learner.address, SaveRequest())]
+        return [Outgoing(learner.address, message) for message in messages] if learner else []
 
     def goodbye(self, finished: bool, reason: str) -> list[Outgoing]:
-        """Tell all members to leave. From now on nothing is inserted or sampled, and nobody can join."""
-        self._goodbye = Goodbye(finished, reason)
+        """Tell all members to leave. From now on no chunk is inserted, nothing is sampled, and nobody can join."""
+        self.members.goodbye = goodbye = Goodbye(finished, reason)
         refused = self.flow.close(finished)
-        return refused + [Outgoing(session.address, self._goodbye) for session in self.sessions]
+        return refused + [Outgoing(session.address, goodbye) for session in self.sessions]
 
     def save(self) -> State:
         """Return everything except the learner's state and the members, who will rejoin."""
@@ -279,10 +238,10 @@ class ReplayService:
                 "replay": facts,
                 "rate": self.rate.save().facts,
                 "streams": self.flow.inbox.save(),
-                "state_t": self.state_t,
+                "state_t": self.learner.state_t,
                 "environment": self.sessions.environment,
                 "layout": [*self.sessions.layout],
-                "trained_by": self.trained_by,
+                "trained_by": self.learner.trained_by,
                 "strikes": self.flow.quarantine.save(),
                 "traffic": self.traffic.at_rest(),
             },
@@ -295,7 +254,7 @@ class ReplayService:
         streams, counts = self.flow.inbox.settled_streams(), [self.traffic.inserted, self.traffic.refused]
         described = self.sessions.environment, self.sessions.layout
         strikes = self.flow.quarantine.save()
-        facts = [self.rate.save().facts, streams, counts, described, self.trained_by, strikes]
+        facts = [self.rate.save().facts, streams, counts, described, self.learner.trained_by, strikes]
         update(json.dumps(facts).encode())
 
     def load(self, state: State) -> None:
@@ -305,9 +264,9 @@ class ReplayService:
         self.rate.load(State(facts["rate"], {}))
         self.flow.quarantine.load(facts["strikes"])
         self.flow.inbox.load(facts["streams"])
-        self.state_t = facts.get("state_t", 0)
+        self.learner.state_t = facts.get("state_t", 0)
         self.sessions.environment, self.sessions.layout = facts["environment"], Layout(*facts["layout"])
-        self.trained_by = facts.get("trained_by")  # checkpoints of earlier versions lack it
+        self.learner.trained_by = facts.get("trained_by")  # checkpoints of earlier versions lack it
         traffic = self.traffic
         traffic.load(facts["traffic"])
         traffic.lost = traffic.sent - traffic.inserted - traffic.refused  # until the members return
@@ -318,47 +277,17 @@ class ReplayService:
         In contrast to a checkpoint, that one also has what is not part of `save`.
         """
         self.load(former.save())
-        self.learner_state = former.learner_state
-        self.learning, self._reports = former.learning, former._reports
+        self.learner.take_over(former.learner)
         self.flow.take_over(former.flow)
 
     def stats(self, now: float) -> Stats:
         """Return the statistics of the run."""
-        members = self.sessions, self.learning, self._actors
-        return make_stats(self.config, self.flow, *members, list(self.notes), self.row, now)
-
-    def describe_state(self, now: float) -> str:
-        """Describe the newest state of the learner, and how old it is."""
-        if not self.learner_state.arrays:
-            return "no state of the learner, which has not sent any yet"
-        age = "" if self._state_arrived is None else f", which is {now - self._state_arrived:.0f} s old"
-        return f"the learner's state of t = {self.state_t:,}{age}"
-
-    def note(self, text: str) -> None:
-        """Report an event that a user should see."""
-        log.info(text)
-        self._noted += 1
-        self.notes.append(Note(self._noted, text))
-
-    def _note_at_most(self, limit: RateLimit, text: str) -> None:
-        """Report an event that a client can cause, unless there were too many of its kind."""
-        left_out = limit.admit(self._now)
-        if left_out is not None:
-            self.note(with_left_out(text, left_out))
-
-    def take_report(self, report: Learning) -> None:
-        """Keep a report of the learner until it is drained."""
-        self.learning = report
-        self._reports.append(report)
+        members = self.sessions, self.learner.report, self.members.actors
+        return make_stats(self.config, self.flow, *members, list(self.notes.newest), self.row, now)
 
     def drain_episodes(self) -> list[tuple[float, int]]:
         """Return the score and the length in steps of each episode that ended since the last call."""
         return self.flow.drain_episodes()
-
-    def drain_learning(self) -> list[Learning]:
-        """Return the learner's reports since the last call."""
-        reports, self._reports = self._reports, []
-        return reports
 
     def _answer_anyone(self, sender: bytes, message: Message, now: float, role: str, host: str) -> Replies | None:
         """Return the replies to a message that need not come from a member; None for other messages."""
@@ -366,9 +295,10 @@ class ReplayService:
             case Hello():
                 return [Terms(self.run_id, dump_config(self.config))]
             case Join():
-                return self._join(sender, message, now, role, host)
+                return self.members.join(sender, message, role, host, now)
             case Gone():
-                return self._gone(message)
+                self.members.gone(message.name, now)
+                return []
             case StatsRequest():
                 return [self.stats(now)]
             case StartsRequest():
@@ -397,10 +327,11 @@ class ReplayService:
         match message:
             case Heartbeat():
                 self.flow.report_sent(member, message.sent)
-                return [self._goodbye or Alive(self.t, self._actors, self._weights_endpoint)]
+                members = self.members
+                return [members.goodbye or Alive(self.t, members.actors, members.weights_endpoint)]
             case Leave():
                 self.flow.report_sent(member, message.sent)
-                self._end(member, "left")
+                self.members.end(member, "left", self._now)
             case Chunk():
                 acknowledged = self.flow.take_chunk(member, message)
                 return [acknowledged] if acknowledged else []
@@ -413,83 +344,13 @@ class ReplayService:
             case Unusable():
                 self.flow.take_unusable(message)
             case Learning():
-                self.take_report(message)
+                self.learner.take_report(message)
                 self.events.add(message)
             case LearnerState():
-                ensure_plausible(message, self.learner_state, self._most_updates)
-                self.learner_state, self.awaiting_state = message, False
-                self.states_received += 1
-                self.state_t, self._state_arrived = self.t, self._now
+                self.learner.take_state(message, self.t, self._most_updates, self._now)
             case _:
                 raise ValueError(f"{type(message).__name__} is not for the replay")
         return []
-
-    def _join(self, sender: bytes, join: Join, now: float, role: str, host: str) -> Replies:
-        key = join.name, join.incarnation
-        if self._goodbye:
-            return self._refuse_late(join, self._goodbye.reason, host)
-        if refusal := self.sessions.refusal(join, role, now):
-            return self._refuse_join(join, refusal, host)
-        if self.sessions.is_undecided(join, now):
-            return []  # the Join is repeated, and answered when the member was heard again or counts as silent
-        predecessor = self.sessions.at(sender)
-        if predecessor and predecessor.key != key:
-            self._end(predecessor, f"is {join.name} now")
-        namesake = self.sessions.named(join.name)
-        if namesake and self.sessions.is_replaced_by(join, namesake, now):
-            self._end(namesake, "is replaced by its restarted process", has_died=True)
-        known = self.sessions.of(key)
-        is_repeated = known is not None and known.address == sender  # its answer was slower than the next attempt
-        if known and not is_repeated:
-            self.flow.actor_reconnected(known)
-        environment = self.sessions.environment
-        session = self.sessions.enter(join, sender, now, host)
-        if self.sessions.environment != environment:
-            self.events.add(Described(self.sessions.environment, self.sessions.layout))
-        self.traffic.joins += 1
-        if not is_repeated:
-            self._note_at_most(self._member_notes, f"{session.title} joined{' again' if known else ''}")
-        if session.role == "learner" and join.incarnation != self.trained_by:
-            self.trained_by, self.rate.batches = join.incarnation, self.updates_kept
-            self.events.add(LearnerSeated(join.incarnation, self.updates_kept))
-        return self._welcome(session, join)
-
-    def _refuse_join(self, join: Join, reason: str, host: str) -> Replies:
-        self.traffic.refused_joins += 1
-        self._note_at_most(self._refusal_notes, f"{titled(shown(join.name), host)} was refused: {reason}")
-        return [Refused(reason)]
-
-    def _refuse_late(self, join: Join, reason: str, host: str) -> Replies:
-        """Reject a Join while the run is ending; a member that has lost its link counts as having left."""
-        if member := self.sessions.of((join.name, join.incarnation)):
-            self._end(member, "left")
-        return self._refuse_join(join, f"the run has ended: {reason}", host)
-
-    def _welcome(self, session: Session, join: Join) -> Replies:
-        is_actor = session.role == "actor"
-        stream = self.flow.actor_joined(session, join.sequence, join.acknowledged) if is_actor else None
-        expected = stream.accepted if stream else 0
-        welcome = Welcome(self.flow.era, self.t, session.index, self._actors, expected, self._weights_endpoint)
-        if stream:
-            return [welcome, self.flow.acknowledgement(stream)]
-        if session.role != "learner":
-            return [welcome]
-        self.flow.learner_joined()
-        return [welcome, self.learner_state, *([SaveRequest()] if self.awaiting_state else [])]
-
-    @property
-    def _planned_actors(self) -> int:
-        return self.config.system.actors or 1
-
-    @property
-    def _actors(self) -> int:
-        """Return the number of planned actors, or of joined ones if that is larger."""
-        return max([self._planned_actors, *(actor.index + 1 for actor in self.sessions.actors)])
-
-    @property
-    def updates_kept(self) -> int:
-        """Return the updates in the state that a new learner starts from: those lost in a crash are due again."""
-        return updates_in(self.learner_state)
 
     @property
     def _most_updates(self) -> int:
@@ -500,17 +361,6 @@ class ReplayService:
         """
         due = self.rate.batches_due(self.config.run.total_steps)
         return max(self.rate.batches, MOST_AHEAD if math.isinf(due) else MOST_REPEATED * math.ceil(due))
-
-    def _gone(self, message: Gone) -> Replies:
-        if session := self.sessions.named(message.name):
-            self._end(session, "is gone", has_died=True)
-        return []
-
-    def _end(self, session: Session, what: str, has_died: bool = False) -> None:
-        self.sessions.end(session)
-        self.flow.member_ended(session, has_died)
-        self.awaiting_state &= session.role != "learner"
-        self._note_at_most(self._member_notes, f"{session.title} {what}")
 
     def _survey(self, now: float) -> Replies:
         if now < self._survey_at:
@@ -529,7 +379,7 @@ class ReplayService:
             return self._refuse("a user", f"steps_per_update must be >= 0, where 0 is free running (got {steps})")
         self.rate.change(self.t, steps)
         self.events.add(message)
-        self.note(f"{steps} transitions per update from t = {self.t:,} on{'' if steps else ' (0: free running)'}")
+        self.notes.add(f"{steps} transitions per update from t = {self.t:,} on{'' if steps else ' (0: free running)'}")
         return [self.stats(now)]
 
     def _set_actors(self, message: SetActors, now: float) -> Replies:
@@ -538,7 +388,7 @@ class ReplayService:
             return self._refuse("a user", f"actors must be from 1 to {MOST_ACTORS:,} (got {actors})")
         self.config = replace(self.config, system=replace(self.config.system, actors=actors))
         self.sessions.planned = actors
-        self.note(f"{actors} {'actor is' if actors == 1 else 'actors are'} planned from t = {self.t:,} on")
+        self.notes.add(f"{actors} {'actor is' if actors == 1 else 'actors are'} planned from t = {self.t:,} on")
         return [self.stats(now)]
 
     def _refuse(self, name: str, reason: str) -> Replies:
@@ -553,8 +403,3 @@ class ReplayService:
         if member:
             member.heard = now
         return member
-
-    @property
-    def _weights_endpoint(self) -> str:
-        """Return the learner's endpoint for weights; empty without a learner."""
-        return self.sessions.learner.weights_endpoint if self.sessions.learner else ""

@@ -25,7 +25,7 @@ class StateRequests:
     def __init__(self, service: ReplayService) -> None:
         self._service = service
         self._due: tuple[float, int] | None = None  # since when a checkpoint is due, and states received before
-        self._before_last: int | None = None  # states received before the last one of the run was requested
+        self._last: _LastRequest | None = None  # the request for the last state of the run
 
     def for_checkpoint(self, now: float) -> Answer:
         """Return whether to write the checkpoint that is due: a new state has arrived, or was awaited for long enough.
@@ -34,9 +34,9 @@ class StateRequests:
         """
         service = self._service
         if self._due is None:
-            self._due = now, service.states_received
+            self._due = now, service.learner.states_received
         since, before = self._due
-        is_new = service.states_received > before
+        is_new = service.learner.states_received > before
         if is_new or now - since >= timeouts.CHECKPOINT_STATE:
             self._due = None
             return Answer(True, [], is_new)
@@ -49,22 +49,34 @@ class StateRequests:
         """
         service = self._service
         period = service.config.run.learner_state_period
-        is_due = period > 0 and service.rate.batches - service.updates_kept >= period
+        is_due = (
+            not service.finished and period > 0 and service.rate.batches - service.learner.batches_covered >= period
+        )
         return service.request_save() if is_due else []
 
-    def for_end(self) -> Answer:
+    def for_end(self, now: float) -> Answer:
         """Return whether the learner has sent its state after the last update of a finished run.
 
         If the learner ends before that, its successor is awaited: it starts from fewer updates, and the rest are due
-        again.
+        again. In free running there is no last update: batches may be sent until the members are told to leave.
         """
-        service = self._service
+        service, learner = self._service, self._service.learner
         if not service.finished or service.held:
-            self._before_last = None
+            self._last = None
             return Answer(False, [])
-        if self._before_last is not None and service.states_received > self._before_last:
-            return Answer(True, [], is_new=True)
-        if service.awaiting_state:
+        has_more = self._last is not None and service.rate.batches > self._last.batches
+        if has_more and service.rate.steps_per_update:
+            self._last = None
+        if self._last is not None and learner.states_received > self._last.states_before:
+            has_come = not learner.may_send_newer(now)
+            return Answer(has_come, [], is_new=has_come)
+        if learner.owes_state:
             return Answer(False, [])
-        self._before_last = service.states_received if service.sessions.learner else None
-        return Answer(False, service.request_save())
+        request = service.request_save()
+        self._last = _LastRequest(service.rate.batches, learner.states_received) if request else None
+        return Answer(False, request)
+
+
+class _LastRequest(NamedTuple):
+    batches: int  # that were sent before it
+    states_before: int  # that were received before it

@@ -63,6 +63,10 @@ class ProgressWatch:
         self._reported = seconds
         return seconds
 
+    def leave_out(self, seconds: float) -> None:
+        """Leave out a time in which nobody looked for progress."""
+        self._since += seconds
+
 
 class Supervision:
     """Supervises one run, from the start of its replay until no process is running."""
@@ -79,6 +83,7 @@ class Supervision:
         self._processes: dict[str, SupervisedProcess] = {}  # in the order in which they are started
         self._head: HeadStatus | None = None
         self._heard_at = now  # when the head last answered
+        self._ticked_at = now
         self._lease = lease
         self._frozen = FrozenWatch(lease, now)
         self._progress = ProgressWatch(now)
@@ -91,6 +96,7 @@ class Supervision:
 
     def tick(self, now: float) -> list[Instruction]:
         """Do everything that is due at time `now`."""
+        self._leave_out_gap(now)
         instructions: list[Instruction] = []
         if self.phase is Phase.RUNNING:
             instructions += self._follow_plan(now)
@@ -203,6 +209,13 @@ class Supervision:
         return [*terminated, *self._reap_those_that_ended()]
 
     # What events lead to.
+
+    def _leave_out_gap(self, now: float) -> None:
+        """Leave out a long time since the last tick, in which this process was suspended and could hear nobody."""
+        gap, self._ticked_at = now - self._ticked_at, now
+        if gap > timeouts.SUPERVISOR_GAP:
+            self._heard_at = min(self._heard_at + gap, now)
+            self._progress.leave_out(gap)
 
     def _add(self, name: str, role: str, now: float) -> None:
         self._processes[name] = SupervisedProcess(name, role, RestartPolicy(role, now))

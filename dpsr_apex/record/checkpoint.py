@@ -106,10 +106,14 @@ def newest_complete(folder: Path) -> Path | None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a damaged checkpoint, so that it is not taken for one any more; return its new path."""
+    """Rename a damaged checkpoint, so that it is not taken for one any more; return its new path.
+
+    The name is flushed: a power cut must not bring it back when the run has continued without it.
+    """
     aside = path.with_name(f"{_DAMAGED}{path.name}")
     shutil.rmtree(aside, ignore_errors=True)
     path.rename(aside)
+    sync(path.parent)
     return aside
 
 
@@ -118,11 +122,6 @@ def list_checkpoints(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=_age)
-
-
-def has_checkpoint(folder: Path, t: int) -> bool:
-    """Whether there is a checkpoint at clock t in `folder`."""
-    return any(clock_of(path) == t for path in list_checkpoints(folder))
 
 
 def discard_after(folder: Path, t: int) -> None:

@@ -85,7 +85,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("chain_steps", "steps", "environment steps of these chains"),
         Metric("chain_steps_stored", "transitions", "steps after the first of a chain, stored as new transitions"),
         Metric("chain_steps_dropped", "transitions", "steps after the first of a chain and after the end of the run"),
-        Metric("chain_steps_late", "steps", "steps of chains that were received late or twice"),
+        Metric("chain_steps_late", "steps", "steps of chains that were received after the end of their round"),
         Metric("chain_reward", "", "sum of the rewards in these chains, without discount"),
         Metric(
             "chain_reward_best",

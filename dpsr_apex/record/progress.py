@@ -5,15 +5,21 @@ It reads files that another process may be writing, and changes nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpsr_apex.config import RunConfig
 from dpsr_apex.config_files import load_config
 from dpsr_apex.files import BadLine, read_rows
-from dpsr_apex.record.checkpoint import clock_of, has_checkpoint, list_checkpoints
+from dpsr_apex.record.checkpoint import clock_of, list_checkpoints
 from dpsr_apex.record.journal.position import journal_t
 from dpsr_apex.record.run_directory import RunDirectory
+from dpsr_apex.state import State
+
+PART = "progress"  # of a checkpoint of a multi-process run
+_FINISHED = "finished"
 
 
 class Goal(NamedTuple):
@@ -39,9 +45,17 @@ def goal_of(config: RunConfig) -> Goal:
     return Goal(config.environment_steps, "environment_steps")
 
 
+def progress_part(is_finished: bool) -> State:
+    """Return the part of a checkpoint that records whether no update was due any more when it was written."""
+    return State({_FINISHED: is_finished}, {})
+
+
 def is_trained(run: RunDirectory) -> bool:
-    """Whether the checkpoint of the last step exists."""
-    return run.config.is_file() and has_checkpoint(run.checkpoints, _last_step(run))
+    """Whether the checkpoint after the last step and the last update exists."""
+    if not run.config.is_file():
+        return False
+    last = _last_step(run)
+    return any(clock_of(path) == last and _has_all_updates(path) for path in list_checkpoints(run.checkpoints))
 
 
 def is_evaluated(run: RunDirectory) -> bool:
@@ -66,6 +80,16 @@ def saved_at(run: RunDirectory) -> int:
 def passed(period: int, since: int, t: int) -> bool:
     """Whether a multiple of `period` lies after `since` and up to t; never for a period of 0."""
     return period > 0 and t // period > since // period
+
+
+def _has_all_updates(checkpoint: Path) -> bool:
+    """Whether this checkpoint of the last step has them; those of single-process runs do not record it."""
+    try:
+        return json.loads((checkpoint / f"{PART}.json").read_bytes())[_FINISHED] is True
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _last_step(run: RunDirectory) -> int:

@@ -154,7 +154,7 @@ class Counters:
     chain_steps: int = 0  # environment steps of these chains
     chain_steps_stored: int = 0  # after the first step of a chain: stored as new transitions
     chain_steps_dropped: int = 0  # after the first step of a chain: not stored, because the run has ended
-    chain_steps_late: int = 0  # of chains that were received late or twice
+    chain_steps_late: int = 0  # of chains that were received after the end of their round
     chain_reward: float = 0.0  # sum over all steps of these chains, without discount
     chain_reward_best: float = 0.0  # greatest reward of one of these chains, at least 0
     sampled: int = 0  # transitions in all batches

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
+from dpsr_apex import timeouts
 from dpsr_apex.logs import rotate
 from dpsr_apex.protocol.restarts import Exit
 
@@ -124,11 +125,12 @@ class LocalProcess:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
+        """End it at once, if it runs; a process that waits for a disk ends later, and the others must not wait too."""
         if self._process.poll() is None:
             log.warning("%s did not stop in time and is killed", self._task.name)
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeouts.KILLED)
 
     def release(self) -> None:
         """Do nothing: on this machine, no resources are reserved for a process."""

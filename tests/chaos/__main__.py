@@ -15,7 +15,7 @@ from statistics import median
 from dpsr_apex.record.run_directory import RunDirectory
 from tests.chaos.chaotic_run import ChaoticRun, RunEnded
 from tests.chaos.faults import Chaos
-from tests.chaos.history import Fate
+from tests.chaos.history import Account
 from tests.chaos.site import prepared
 from tests.system.runs import last_saved
 
@@ -32,13 +32,13 @@ def main(words: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         outside = Path(name)
         try:
-            return torment(outside, given.minutes, given.seed, given.durability, given.logs)
+            return run_under_faults(outside, given.minutes, given.seed, given.durability, given.logs)
         except RunEnded as failure:
             tell(f"FAILED: {failure}")
             return 1
 
 
-def torment(outside: Path, minutes: float, seed: int, durability: str, logs: Path) -> int:
+def run_under_faults(outside: Path, minutes: float, seed: int, durability: str, logs: Path) -> int:
     """Cause faults for this time; print them and the result; return 0 if the run has kept its promise."""
     folder = outside / "disk"
     folder.mkdir()
@@ -51,33 +51,33 @@ def torment(outside: Path, minutes: float, seed: int, durability: str, logs: Pat
             run.await_progress({})
             chaos.continue_until(time.monotonic() + 60.0 * minutes)
             run.stop()
-            fate = run.judge()
+            account = run.judge()
         except RunEnded:
             keep_logs(run.directory, outside, logs)
             raise
         finally:
             run.close()
-        show(chaos, fate, run)
-        if not fate.is_good:
+        show(chaos, account, run)
+        if not account.is_good:
             keep_logs(run.directory, outside, logs)
-    return 0 if fate.is_good else 1
+    return 0 if account.is_good else 1
 
 
-def show(chaos: Chaos, fate: Fate, run: ChaoticRun) -> None:
+def show(chaos: Chaos, account: Account, run: ChaoticRun) -> None:
     """Print the faults by kind with the recovery times, and what became of the transitions."""
     tell(f"\n{'fault':<28}{'times':>6}{'recovery: median':>18}{'longest':>9}")
     for kind, record in sorted(chaos.records.items()):
         tell(f"{kind:<28}{record.count:>6}{_seconds(record.seconds)}")
     faults = sum(record.count for record in chaos.records.values())
     tell(f"{'all':<28}{faults:>6}{_seconds(chaos.recoveries)}\n")
-    rows = fate._asdict() | {"recoveries": len(chaos.recoveries), "resumes": run.resumes}
+    rows = account._asdict() | {"recoveries": len(chaos.recoveries), "resumes": run.resumes}
     rows |= {"t": last_saved(run.directory), "updates": run.updates}
     problems = rows.pop("problems")
     for name, number in rows.items():
         tell(f"{name:<14}{number:>12,}")
     for problem in problems:
         tell(f"FAILED: {problem}")
-    tell("Nothing acknowledged is lost." if fate.is_good else "FAILED")
+    tell("Nothing acknowledged is lost." if account.is_good else "FAILED")
 
 
 def _seconds(recoveries: list[float]) -> str:

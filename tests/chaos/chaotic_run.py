@@ -17,7 +17,7 @@ from dpsr_apex.record.run_directory import RunDirectory, RunDirectoryError
 from dpsr_apex.wire.keys import BadKeyFile
 from dpsr_apex.wire.messages import ACTOR, Stats
 from tests.chaos.chaos_tasks import LEDGERS
-from tests.chaos.history import Archive, Fate, judge
+from tests.chaos.history import Account, Archive, judge
 from tests.chaos.site import Site
 from tests.system.members import Started
 from tests.system.runs import COMMAND, Run
@@ -200,7 +200,7 @@ class ChaoticRun:
         if self._far:
             self._far.end(signal.SIGTERM)
 
-    def judge(self) -> Fate:
+    def judge(self) -> Account:
         """Return what became of the transitions, after `stop`."""
         self._archive.merge(self.outside / "journal")
         return judge(self.directory, self.outside / "journal", sorted(self._ledgers.glob("*.ledger")))

@@ -86,7 +86,7 @@ class Archive:
             shutil.copyfile(kept, folder / name)
 
 
-class Fate(NamedTuple):
+class Account(NamedTuple):
     """What became of the transitions that were acknowledged to actors, and what else is wrong."""
 
     acknowledged: int
@@ -102,7 +102,7 @@ class Fate(NamedTuple):
         return self.lost == 0 and not self.problems
 
 
-def judge(run: RunDirectory, archived: Path, ledgers: Iterable[Path]) -> Fate:
+def judge(run: RunDirectory, archived: Path, ledgers: Iterable[Path]) -> Account:
     """Compare what actors were told with the archived journal and the last checkpoint of a run that was stopped."""
     told = [read_ledger(path) for path in ledgers]
     acknowledged = {key for one in told for key in one.acknowledged}
@@ -119,7 +119,7 @@ def judge(run: RunDirectory, archived: Path, ledgers: Iterable[Path]) -> Fate:
         problems.append("applied to an empty replay, the whole journal leads to another state than the last checkpoint")
     present = set(stored)
     gone = (acknowledged & settled) - present
-    return Fate(
+    return Account(
         acknowledged=len(acknowledged),
         present=len(acknowledged & present),
         replaced=len(gone - quarantined),

@@ -19,7 +19,7 @@ from dpsr_apex.record.journal.recover import journal_facts
 from dpsr_apex.record.journal.segments import segment_path
 from dpsr_apex.wire.messages import ACTOR, Acknowledged, Chunk
 from tests.chaos.chaos_tasks import keep_ledger
-from tests.chaos.history import Archive, Fate, judge, new_service, read_ledger
+from tests.chaos.history import Account, Archive, judge, new_service, read_ledger
 from tests.simulation.hosts import join_request, make_transitions
 from tests.system.members import new_run
 
@@ -72,7 +72,7 @@ class Story:
         for _ in range(chunks):
             self.take(self.chunk())
 
-    def end(self) -> Fate:
+    def end(self) -> Account:
         """Write the last checkpoint, and judge the run."""
         self.commit.close()
         save_checkpoint(self.run.checkpoints, self.service.t, {"replay": self.service.save()}, 1)
@@ -93,34 +93,34 @@ def test_a_good_run_is_found_to_be_good(story: Story) -> None:
     story.commit.begin_segment()
     story.play(10)
     story.commit.journal.remove_before(story.commit.journal.next)  # the first segment; the archive has kept it
-    fate = story.end()
-    assert fate.problems == []
-    assert (fate.acknowledged, fate.quarantined, fate.lost) == (400, 0, 0)
-    assert fate.present + fate.replaced == 400
-    assert min(fate.present, fate.replaced) > 0
-    assert fate.is_good
+    account = story.end()
+    assert account.problems == []
+    assert (account.acknowledged, account.quarantined, account.lost) == (400, 0, 0)
+    assert account.present + account.replaced == 400
+    assert min(account.present, account.replaced) > 0
+    assert account.is_good
 
 
 def test_what_was_acknowledged_and_never_inserted_is_lost(story: Story) -> None:
     story.outbox.acknowledge(story.chunk().sequence + 1, 100, 0.0)
-    fate = story.end()
-    assert (fate.lost, fate.acknowledged) == (CHUNK, 355)
-    assert not fate.is_good
+    account = story.end()
+    assert (account.lost, account.acknowledged) == (CHUNK, 355)
+    assert not account.is_good
 
 
 def test_what_was_not_acknowledged_may_be_missing(story: Story) -> None:
     story.chunk()
-    fate = story.end()
-    assert fate.is_good
-    assert fate.acknowledged == 350
+    account = story.end()
+    assert account.is_good
+    assert account.acknowledged == 350
 
 
 def test_what_was_quarantined_is_not_lost(story: Story) -> None:
     story.service.flow.evict(story.service.replay.identities[:3].tolist(), "unusable")
     story.play(1)
-    fate = story.end()
-    assert fate.is_good
-    assert (fate.quarantined, fate.acknowledged) == (3, 355)
+    account = story.end()
+    assert account.is_good
+    assert (account.quarantined, account.acknowledged) == (3, 355)
 
 
 @pytest.mark.parametrize("fault", ["twice", "unknown", "priorities", "counters"])
@@ -135,9 +135,9 @@ def test_whatever_else_is_wrong_is_found(story: Story, fault: str) -> None:
         replay.update_priorities(replay.identities[:1], np.array([9.0]))  # and nothing of it in the journal
     else:
         replay.counters.replaced += 1
-    fate = story.end()
-    assert fate.problems
-    assert not fate.is_good
+    account = story.end()
+    assert account.problems
+    assert not account.is_good
 
 
 def test_the_archive_leaves_out_what_a_recovery_has_removed(tmp_path: Path) -> None:

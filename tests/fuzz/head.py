@@ -6,9 +6,12 @@ Every client has a valid key, and most are members. What a server sends is fuzze
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from dpsr_apex.config import Config
@@ -16,10 +19,16 @@ from dpsr_apex.processes.replay import _decoded
 from dpsr_apex.processes.weights import unpack_weights
 from dpsr_apex.protocol.clients import ActorClient, EvaluatorClient, LearnerClient
 from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
+from dpsr_apex.record.journal.commit import Commit
+from dpsr_apex.record.journal.encoding import digest_of
+from dpsr_apex.record.journal.journal import Journal
+from dpsr_apex.record.journal.recover import Base, journal_facts, recover
+from dpsr_apex.state import State
 from dpsr_apex.wire.codec import MAX_PARTS, BadMessage, Frame, WrongProtocol, decode, encode
 from dpsr_apex.wire.fragments import MOST_BYTES, Reassembly, is_fragment
-from dpsr_apex.wire.messages import ACTOR, EVALUATOR, LEARNER, OWNER, LearnerState, SampleRequest, Weights
+from dpsr_apex.wire.messages import ACTOR, EVALUATOR, LEARNER, OWNER, Chunk, LearnerState, SampleRequest, Weights
 from dpsr_apex.wire.sockets import Received
+from tests.simulation.disk import SimDisk
 from tests.unit.protocol.watched_service import CONFIG, ERA, WatchedReplay, chunk, join
 
 SENDERS = (
@@ -34,6 +43,7 @@ TO_CLIENTS = len(SENDERS)
 FUZZED = replace(
     CONFIG, run=replace(CONFIG.run, total_steps=10**6), learner=replace(CONFIG.learner, steps_per_update=0)
 )
+FOLDER = Path("journal")
 MOST_SENT = 64 * 2**20  # bytes of the answers to one message
 
 
@@ -48,7 +58,7 @@ class FuzzedHead:
     """A head with members, stored transitions, an open round and a requested batch; and one client of each role."""
 
     def __init__(self, config: Config = FUZZED) -> None:
-        self.service = ReplayService(config, WatchedReplay(config), "run-1", "0.12.1", ERA)
+        self.service = _new_service(config)
         self._reassembly = Reassembly()
         self._clients = (
             ActorClient(join(), config.system, 0.0),
@@ -56,6 +66,7 @@ class FuzzedHead:
             EvaluatorClient(join("evaluator", "evaluator"), config.system, 0.0),
         )
         self._now = 0.0
+        self._journal: FuzzedJournal | None = None
         for address, role in SENDERS[:4]:
             self.service.handle(address, join(address.decode(), role), 0.0, role)
         for number in range(7):
@@ -71,6 +82,8 @@ class FuzzedHead:
         else:
             outgoing = self._answers(Received(SENDERS[message.sender][0], message.frames, SENDERS[message.sender][1]))
             outgoing += self.service.tick(self._now)
+            if self._journal:
+                self._journal.commit.commit(outgoing)
             sizes = [len(frame) for _, reply in outgoing for frame in encode(reply)]
             assert sum(sizes) <= MOST_SENT, "a message caused huge answers"
 
@@ -81,6 +94,12 @@ class FuzzedHead:
         assert traffic.received == traffic.inserted + traffic.refused + self.service.flow.inbox.queued_transitions
         self.service.stats(self._now)
         self.service.save()
+        if self._journal:
+            self._journal.check()
+
+    def keep_journal(self) -> None:
+        """From now on, write the events of the service to a journal, from which it must be possible to recover."""
+        self._journal = FuzzedJournal(self.service)
 
     def _answers(self, received: Received) -> list[Outgoing]:
         """What the server's socket and the replay process do with a message."""
@@ -95,6 +114,8 @@ class FuzzedHead:
                     return []
                 received = received._replace(frames=whole)
             message = _decoded(received)
+            if self._journal and isinstance(message, Chunk):
+                self._journal.commit.received(message, received.frames)
         except WrongProtocol as error:
             return self.service.wrong_protocol(received.sender, str(error), self._now)
         except BadMessage as error:
@@ -115,6 +136,29 @@ class FuzzedHead:
             _unpack(message.arrays)
 
 
+class FuzzedJournal:
+    """The journal of a service on a simulated disk, from a checkpoint of its present state on."""
+
+    def __init__(self, service: ReplayService) -> None:
+        self._service = service
+        facts, arrays = service.save()
+        self._state = State(json.loads(json.dumps(facts)), arrays)
+        self._disk = SimDisk(Random(0))
+        journal = Journal(self._disk, FOLDER, ERA, 0, journal_facts(service.config), awaits_sync=False)
+        self.commit = Commit(service, journal)
+
+    def check(self) -> None:
+        """Check that a recovery leads to the same state: nothing that a client sends can prevent it."""
+        self.commit.commit([])
+        base = Base(lambda new: new.load(self._state))
+        recovered = recover(self._disk, FOLDER, self._service.config, _new_service, base)
+        assert digest_of(recovered.service) == digest_of(self._service), "the recovered state is another one"
+
+
+def _new_service(config: Config) -> ReplayService:
+    return ReplayService(config, WatchedReplay(config), "run-1", "0.12.1", ERA)
+
+
 def _unpack(weights: bytes) -> None:
     try:
         unpack_weights(weights)
@@ -128,8 +172,10 @@ def _prepared() -> FuzzedHead:
 
 
 def fresh() -> FuzzedHead:
-    """A head in its first state; quicker than making one."""
-    return copy.deepcopy(_prepared())
+    """A head in its first state, with a journal; quicker than making one."""
+    head = copy.deepcopy(_prepared())
+    head.keep_journal()
+    return head
 
 
 def play(messages: Sequence[Message]) -> None:

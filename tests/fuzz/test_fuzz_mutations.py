@@ -1,4 +1,4 @@
-"""Damaged messages of clients with valid keys never raise, never break an invariant, and take no memory."""
+"""Damaged messages of clients with valid keys never raise, break no invariant and no journal, and take no memory."""
 
 from __future__ import annotations
 

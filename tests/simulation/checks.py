@@ -64,7 +64,9 @@ class Checks:
         """The replay is told of a crash, and does not wait for the lease, unless something else happens."""
         world, replay, socket = self._world, self._replay, self._world.supervisor.socket
         disturbances = world.disturbances
-        if replay is None or socket is None or socket.server is not replay.server or replay.now < replay.paused_until:
+        if replay is None or socket is None or socket.server is not replay.server:
+            return
+        if replay.now < max(replay.paused_until, world.supervisor.suspended_until):
             return
 
         def check() -> None:
@@ -78,11 +80,11 @@ class Checks:
     def restarted_as_frozen(self, process: Process) -> None:
         """Note that a process is restarted because it is silent: it must have been suspended or cut off for a while."""
         since = self._world.events.now - 2 * SLACK - timeouts.HEAD_SILENCE
-        afflicted_until = max(process.paused_until, process.unreachable_until)
+        disturbed_until = max(process.paused_until, process.unreachable_until)
         self._world.count("frozen process restarted")
         if isinstance(process, ClientProcess) and process.has_left:
             return  # a replay that could not write its last checkpoint continues, without those that it has dismissed
-        assert afflicted_until > since, f"{process.name} is restarted as frozen, but could have joined again"
+        assert disturbed_until > since, f"{process.name} is restarted as frozen, but could have joined again"
 
     # Every turn.
 

@@ -41,9 +41,9 @@ from dpsr_apex.protocol.membership import Membership
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.protocol.state_requests import StateRequests
 from dpsr_apex.record.journal.commit import Commit
-from dpsr_apex.record.journal.journal import Journal, make_durable
-from dpsr_apex.record.journal.reader import DamagedJournal, remove_tail
-from dpsr_apex.record.journal.recover import Base, journal_facts, recover
+from dpsr_apex.record.journal.journal import Journal
+from dpsr_apex.record.journal.reader import DamagedJournal
+from dpsr_apex.record.journal.recover import Base, journal_facts, recover_and_continue
 from dpsr_apex.replay.records import Chains, Floats, Integers, Round
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions, concatenate, from_lists, unpacked
@@ -413,6 +413,7 @@ class Saved(NamedTuple):
     inserted: list[Row]
     settled: list[Row]
     next: int = 0  # number of the first record of the journal after it
+    is_finished: bool = False  # whether no update is due after it
 
 
 class ReplayHost:
@@ -435,7 +436,7 @@ class ReplayHost:
     def _load(self, saved: Saved | None, service: ReplayService) -> None:
         if saved is not None:
             service.load(saved.state)
-            service.learner_state = saved.learner
+            service.learner.state = saved.learner
             replay, inbox = watched(service)
             replay.inserted, inbox.settled = list(saved.inserted), list(saved.settled)
 
@@ -443,14 +444,10 @@ class ReplayHost:
         """Load the checkpoint, apply the journal, and continue it, as `dpsr_apex.processes.journaling` does."""
         base = Base(lambda service: self._load(saved, service), saved.t if saved else 0, saved.next if saved else 0)
         try:
-            recovered = recover(storage.disk, JOURNAL, config, self._make, base)
+            recovered = recover_and_continue(storage.disk, JOURNAL, config, self._make, base)
         except DamagedJournal as damage:
             storage.give_up(damage)
-            recovered = recover(storage.disk, JOURNAL, config, self._make, base)
-        if recovered.tail:
-            remove_tail(storage.disk, recovered.tail)
-        if storage.awaits_sync:
-            make_durable(storage.disk, JOURNAL)
+            recovered = recover_and_continue(storage.disk, JOURNAL, config, self._make, base)
         facts = journal_facts(config)
         journal = Journal(storage.disk, JOURNAL, self._era, recovered.next, facts, storage.awaits_sync)
         self.commit = Commit(recovered.service, journal)
@@ -461,11 +458,10 @@ class ReplayHost:
         """All transitions that were inserted or refused, also by those whose checkpoints it continues."""
         return self._inbox.settled
 
-    def save(self) -> Saved:
+    def save(self, is_finished: bool = False) -> Saved:
         """What a forked copy of the process would write, or the process itself at its end."""
         facts, arrays = self.service.save()
         state = State(json.loads(json.dumps(facts)), arrays)
         rows = list(self.replay.inserted), list(self.settled)
-        return Saved(
-            self.service.t, state, self.service.learner_state, *rows, self.commit.begin_segment() if self.commit else 0
-        )
+        next_ = self.commit.begin_segment() if self.commit else 0
+        return Saved(self.service.t, state, self.service.learner.state, *rows, next_, is_finished)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsr_apex import timeouts
 from dpsr_apex.config import Config, LearnerConfig, ReplayConfig, RunConfig, SystemConfig
-from dpsr_apex.protocol.learner_states import updates_in
+from dpsr_apex.protocol.learner_record import updates_in
 from dpsr_apex.protocol.replay_service import Outgoing, ReplayService
 from dpsr_apex.protocol.restarts import REFUSED
+from dpsr_apex.protocol.run_end import Phase, RunEnd
 from dpsr_apex.record.journal.learner import write_learner
 from dpsr_apex.record.progress import passed
 from dpsr_apex.wire.messages import ACTOR, LEARNER, Batch, Join, LearnerState, Message, Weights, WeightsRequest, Welcome
@@ -263,7 +263,7 @@ class LearnerProcess(ClientProcess):
     def __init__(self, world: World, name: str, incarnation: int) -> None:
         super().__init__(world, name)
         self.key = (name, incarnation)
-        self.host = LearnerHost(name, incarnation, CONFIG.system, self, self.now, UNUSABLE)
+        self.host = world.learner = LearnerHost(name, incarnation, CONFIG.system, self, self.now, UNUSABLE)
         self._server = world.network.listen(f"{name} {incarnation}", self._receive_request)
 
     def turn(self) -> None:
@@ -315,14 +315,13 @@ class ReplayProcess(Process):
         self._t = self.host.service.t
         assert self._t >= (world.saved.t if world.saved else 0), "an earlier clock than that of the checkpoint"
         saved = max(updates_in(world.saved.learner) if world.saved else 0, world.updates_written)
-        assert self.host.service.updates_kept >= saved, "an earlier state of the learner than was saved"
-        self._trained_by = self.host.service.trained_by
+        assert self.host.service.learner.updates >= saved, "an earlier state of the learner than was saved"
+        self._trained_by = self.host.service.learner.trained_by
         self._saved_at = world.saved.t if world.saved else 0
         self._is_saving = self._is_syncing = False
         self._committed_at = self.now  # when the commit was ticked
-        self._state_by: float | None = None  # when the learner's last state is given up, after a stop
-        self._has_requested_state = False
-        self._end_by: float | None = None  # when it does not wait for its members any more
+        self._end = RunEnd(self.host.service, self.host.states)
+        self._is_asked_to_stop = False
         self._last: Saved | None = None  # the last checkpoint, which is being written
         self._check()
 
@@ -330,21 +329,18 @@ class ReplayProcess(Process):
         if self._last is not None:
             self._saved(self._last)
             if self.has_saved:
-                self.world.end("replay", 0, self._why)
+                self.world.end("replay", 0, "the run is finished" if self._end.is_finished else "the run was stopped")
             return
         self._tick_commit()
-        self._send(self.host.service.tick(self.now))
-        if self._end_by is not None:
-            if (self.host.service.everybody_left or self.now > self._end_by) and not self._is_saving:
-                self._write_last()
-        elif self._state_by is not None:
-            self._await_state(self._state_by)
-        else:
-            self._continue()
+        outgoing = self.host.service.tick(self.now)
+        self._send([*outgoing, *self._end.tick(self._is_asked_to_stop, self.now)])
+        if self._end.may_save(self.now) and not self._is_saving:
+            self._write_last()
+        elif self._end.phase is Phase.SERVING:
+            self._save_when_due()
 
     def stop(self) -> None:
-        if self._end_by is None and self._state_by is None:
-            self._state_by = self.now + (0.0 if self.host.service.finished else timeouts.LEARNER_STATE)
+        self._is_asked_to_stop = True
 
     @property
     def has_saved(self) -> bool:
@@ -411,11 +407,11 @@ class ReplayProcess(Process):
         if self._last is not None:
             return  # the last checkpoint has it
         try:
-            write_learner(self.world.disk, JOURNAL, self.host.service.learner_state)
+            write_learner(self.world.disk, JOURNAL, self.host.service.learner.state)
         except OSError as error:
             self.world.note(f"the learner's state cannot be written: {error}")
         else:
-            self.world.updates_written = self.host.service.updates_kept
+            self.world.updates_written = self.host.service.learner.updates
 
     def _sync(self) -> None:
         assert self.host.commit is not None
@@ -430,40 +426,11 @@ class ReplayProcess(Process):
         self._transmit(self.host.commit.released())
         self._sync_later()
 
-    # The end and checkpoints, as in the real process.
-
-    def _continue(self) -> None:
-        is_over, outgoing, _ = self.host.states.for_end()
-        self._send(outgoing)
-        if is_over:
-            self._say_goodbye()
-        else:
-            self._send(self.host.states.for_crash())
-            self._save_when_due()
-
-    def _await_state(self, deadline: float) -> None:
-        """Wait for the learner's state after all batches so far; a state requested earlier may be older."""
-        service = self.host.service
-        if service.awaiting_state and self.now < deadline:
-            return
-        if not self._has_requested_state and self.now < deadline:
-            self._has_requested_state = True
-            self._send(service.request_save())
-            if service.awaiting_state:
-                return
-        self._say_goodbye()
-
-    def _say_goodbye(self) -> None:
-        self._end_by = self.now + timeouts.MEMBERS_LEAVE
-        self._send(self.host.service.goodbye(self.host.service.finished, self._why))
-
-    @property
-    def _why(self) -> str:
-        return "the run is finished" if self.host.service.finished else "the run was stopped"
+    # Checkpoints, as in the real process.
 
     def _write_last(self) -> None:
         """Write the last checkpoint, and handle nothing else meanwhile."""
-        if self.host.service.finished:
+        if self._end.is_finished:
             self._check_end()
         if not self.host.service.t:
             self.world.end("replay", 0, "there is nothing to save")
@@ -476,7 +443,7 @@ class ReplayProcess(Process):
         except OSError as error:
             self.world.end("replay", 1, f"the journal cannot be closed: {error}", is_whole=False)
             return
-        self._last = self.host.save()
+        self._last = self.host.save(self._end.is_finished)
         self.paused_until = max(self.paused_until, self.now + self.world.rng.uniform(0.1, 1.0))
 
     def _save_when_due(self) -> None:
@@ -495,12 +462,14 @@ class ReplayProcess(Process):
             self._check()
 
     def _saved(self, saved: Saved) -> None:
-        """Complete a checkpoint, and remove what it covers of the journal; called only while the process lives."""
+        """Complete a checkpoint, and remove what it covers of the journal; called only while the process runs."""
         self._is_saving = False
         try:
             self.world.storage.write(saved)
         except OSError as error:
             self.world.note(f"no checkpoint at t = {saved.t}: {error}")
+            if saved is self._last:
+                self.world.end("replay", 1, "the last checkpoint cannot be written")
             return
         self.world.saved = saved
         self.world.note(f"checkpoint at t = {saved.t}")
@@ -521,7 +490,7 @@ class ReplayProcess(Process):
         has_joined = isinstance(message, Join) and outgoing != [] and isinstance(outgoing[0].message, Welcome)
         if isinstance(message, Join) and has_joined and message.role == "learner":
             if message.incarnation != self._trained_by:
-                before = json.loads(service.learner_state.facts)["updates"] if service.learner_state.facts else 0
+                before = json.loads(service.learner.state.facts)["updates"] if service.learner.state.facts else 0
             self._trained_by = message.incarnation
         assert service.rate.batches == before + batches, "updates that are owed were forgotten"
         assert not batches or service.rate.batches <= service.rate.batches_due(service.t), "a batch too many"
@@ -530,6 +499,10 @@ class ReplayProcess(Process):
         service = self.host.service
         self._check()
         assert service.t == self.world.config.run.total_steps
-        assert service.rate.batches >= service.rate.batches_due(service.t), "updates are owed"
+        is_free = service.rate.steps_per_update == 0
+        assert is_free or service.rate.batches >= service.rate.batches_due(service.t), "updates are owed"
+        made = self.world.learner.updates if self.world.learner else None
+        may_have_more = is_free or self.world.may_reorder  # batches after the request for the last state
+        assert made is None or made <= service.learner.updates or may_have_more, "the last updates are not saved"
         assert not self.host.replay.rounds
         assert len(service.flow.inbox) == 0 or service.held

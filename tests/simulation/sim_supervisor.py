@@ -70,6 +70,7 @@ class SimSupervisor:
         self.exits: list[tuple[str, Exit]] = []  # that were not reported yet
         self.is_interrupted = False
         self.is_dead = False  # it was killed, and another one will continue the run
+        self.suspended_until = 0.0
         self.socket: Socket | None = None  # to the head
         self._world = world
         self._start_seconds = start_seconds
@@ -93,6 +94,9 @@ class SimSupervisor:
         if self.is_dead:
             return
         world = self._world
+        if world.events.now < self.suspended_until:
+            world.events.at(self.suspended_until, self.turn)
+            return
         self._report_exits()
         if self.is_interrupted:
             self._execute(self.supervision.stop(world.events.now))

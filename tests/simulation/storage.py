@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dpsr_apex.record.journal.reader import DamagedJournal, JournalReader, set_aside
 from dpsr_apex.record.journal.segments import find_records, list_segments
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 JOURNAL, CHECKPOINTS = Path("run/journal"), Path("run/checkpoints")
 KEPT = 2
+Durability = Literal["process", "power", "none"]
 _UNFINISHED = "unfinished"
 
 
 class Storage:
     """What a run leaves on a disk; a checkpoint is a file whose content stands for it."""
 
-    def __init__(self, disk: SimDisk, durability: str) -> None:
+    def __init__(self, disk: SimDisk, durability: Durability) -> None:
         self.disk = disk
-        self.durability = durability  # run.durability
+        self.durability = durability  # run.durability of the whole run
         self.may_be_damaged = False  # whether the journal has lost what was promised only for crashes
         self.damages = 0  # after which the rest of the journal was given up
         self.kept_t = 0  # clock before the last one
@@ -55,6 +56,7 @@ class Storage:
         if len(names) < KEPT:
             return False
         self.disk.remove(CHECKPOINTS / names[-1])
+        self.disk.sync_folder(CHECKPOINTS)
         return True
 
     def check_that_damage_is_noticed(self, since: int) -> bool:

@@ -12,14 +12,18 @@ import pytest
 from dpsr_apex import timeouts
 from dpsr_apex.protocol import client_instructions
 from dpsr_apex.protocol.clients import ActorClient, LearnerClient
+from dpsr_apex.protocol.events import LearnerSeated
 from dpsr_apex.protocol.flow import Flow
 from dpsr_apex.protocol.inbox import Arrival, Inbox, Key, Stream
 from dpsr_apex.protocol.instructions import HeadStatus, Instruction, Tell, Terminate
+from dpsr_apex.protocol.learner_record import LearnerRecord
+from dpsr_apex.protocol.members import Members
 from dpsr_apex.protocol.membership import Membership
 from dpsr_apex.protocol.outbox import Outbox
 from dpsr_apex.protocol.prefetch import Prefetch
-from dpsr_apex.protocol.replay_service import ReplayService
+from dpsr_apex.protocol.replay_service import Outgoing
 from dpsr_apex.protocol.restarts import Exit, RestartPolicy
+from dpsr_apex.protocol.run_end import RunEnd
 from dpsr_apex.protocol.sessions import Session, Sessions
 from dpsr_apex.protocol.supervised_process import SupervisedProcess
 from dpsr_apex.protocol.supervision import Supervision
@@ -180,11 +184,24 @@ def a_state_that_could_not_be_sent_is_dropped(patch: Patch) -> None:
         "undelivered",
         lambda client, message: None if isinstance(message, LearnerState) else undelivered(client, message),
     )
-    patch.setattr(ReplayService, "_ask_again", lambda *_: [])
+    patch.setattr(LearnerRecord, "tick", lambda *_: [])
+
+
+def a_run_that_is_stopped_does_not_wait_for_its_last_updates(patch: Patch) -> None:
+    stop = RunEnd._stop
+
+    def hasty(end: RunEnd, now: float) -> list[Outgoing]:
+        return end._say_goodbye(True, now) if end._service.finished else stop(end, now)
+
+    patch.setattr(RunEnd, "_stop", hasty)
 
 
 def updates_that_a_crashed_learner_has_lost_are_not_owed_again(patch: Patch) -> None:
-    patch.setattr(ReplayService, "updates_kept", property(lambda service: service.rate.batches))
+    def seat(members: Members, incarnation: int) -> None:
+        members._learner.trained_by = incarnation
+        members._flow.events.add(LearnerSeated(incarnation, members._flow.rate.batches))
+
+    patch.setattr(Members, "_seat_learner", seat)
 
 
 def leases_never_expire(patch: Patch) -> None:
@@ -283,6 +300,9 @@ BUGS: dict[Bug, Odds] = {  # with odds under which a history often leads to it
     ),
     lost_batches_are_not_requested_again: LOSSY,
     a_state_that_could_not_be_sent_is_dropped: Odds(faults=("cut",)),
+    a_run_that_is_stopped_does_not_wait_for_its_last_updates: Odds(
+        faults=("command",), network=(Faults(),), seconds=60.0, fault_pauses=(4.0,)
+    ),
     updates_that_a_crashed_learner_has_lost_are_not_owed_again: Odds(),
     leases_never_expire: Odds(faults=("crash", "loss"), fault_pauses=(4.0,)),
     a_process_that_ended_in_order_is_not_restarted: Odds(faults=("cut",), full_at_end=1.0),

@@ -18,7 +18,7 @@ from dpsr_apex.record.journal.journal import Journal, remove_all
 from dpsr_apex.record.journal.reader import JournalReader
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.wire.messages import Chunk, Priorities, Recycled, SetRate
-from tests.simulation import hosts, storage
+from tests.simulation import storage
 from tests.simulation.disk import SimDisk, SimFile
 from tests.simulation.hosts import Saved
 from tests.simulation.network import Faults
@@ -65,16 +65,16 @@ def segments_that_only_the_older_checkpoint_needs_are_removed(patch: Patch) -> N
 
 
 def records_are_appended_after_a_torn_tail(patch: Patch) -> None:
-    patch.setattr(hosts, "remove_tail", lambda *_: None)
+    patch.setattr(recover, "remove_tail", lambda *_: None)
 
 
 def the_journal_begins_empty_after_a_recovery(patch: Patch) -> None:
     """So that a second crash before the first checkpoint finds only what came after the first one."""
-    patch.setattr(hosts, "make_durable", lambda disk, folder: remove_all(disk, folder))
+    patch.setattr(recover, "make_durable", lambda disk, folder: remove_all(disk, folder))
 
 
 def what_was_recovered_is_not_made_durable(patch: Patch) -> None:
-    patch.setattr(hosts, "make_durable", lambda *_: None)
+    patch.setattr(recover, "make_durable", lambda *_: None)
 
 
 def recovered_chunks_are_inserted_without_their_numbers(patch: Patch) -> None:

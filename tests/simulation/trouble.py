@@ -13,6 +13,7 @@ from tests.simulation.checks import FOLLOWED
 from tests.simulation.network import Faults
 from tests.simulation.sim_processes import CONFIG
 from tests.simulation.sim_supervisor import Cluster, SimSupervisor
+from tests.simulation.storage import Durability
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -21,7 +22,7 @@ RESUME_POLL = 0.5  # seconds between two looks whether the processes of a killed
 EXTENDED = 0.4  # share of all resumed runs that are extended
 PAUSES = (1.0, 3.5, 6.0, 12.0, 18.0)  # seconds; after the longest a process counts as frozen, and is restarted
 MOST_ACTORS = 4
-RATES = (1, 2, 5)  # transitions per update
+RATES = (0, 1, 2, 5)  # transitions per update; 0: free running
 FREEZES = CONFIG.system.lease + timeouts.FROZEN  # seconds of a pause, after which a process is restarted
 CRASHES = {"replay": 2, "learner": 1, "evaluator": 1, "actor": 2}
 """How often a process may crash until it is stable: its restart is refused if the replay is not told of the crash."""
@@ -31,7 +32,7 @@ CRASH_PAUSE = timeouts.STABLE_AFTER + 15.0  # seconds between two crashes of the
 class Odds(NamedTuple):
     """What a history may consist of. Of each, one is chosen at random; what is repeated is chosen more often."""
 
-    durabilities: tuple[str, ...] = ("process", "process", "power", "power", "none")
+    durabilities: tuple[Durability, ...] = ("process", "process", "power", "power", "none")
     faults: tuple[str, ...] = ("crash", "cut", "cut", "cut", "pause", "loss", "scale", "disk", "disk", "command")
     disk_faults: tuple[str, ...] = ("crash", "crash", "loss", "kill", "full", "power", "sync")
     network: tuple[Faults, ...] = (
@@ -111,14 +112,14 @@ class Trouble:
         if self._events.now >= self.until or not self._storage.has_journal or self._storage.may_be_damaged:
             return
         if self._rng.random() < self._odds.damaged_checkpoints and self._storage.lose_newest_checkpoint():
-            self._afflicted("damaged checkpoint", "the newest checkpoint is damaged")
+            self._note_fault("damaged checkpoint", "the newest checkpoint is damaged")
             self._world.saved = next(reversed(self._storage.checkpoints()), None)
         since = self._world.saved.next if self._world.saved else 0
         if self._rng.random() < 0.3 and self._storage.check_that_damage_is_noticed(since):
             self._world.count("flipped bit")
         may_be_given_up = self._world.promise.awaits_recovery and self._rng.random() < self._odds.damaged_journals
         if may_be_given_up and self._storage.damage(since):
-            self._afflicted("journal given up", "the journal is damaged, and its user gives up what follows")
+            self._note_fault("journal given up", "the journal is damaged, and its user gives up what follows")
             self._world.promise.given_up()
 
     def may_write_last(self) -> bool:
@@ -157,7 +158,10 @@ class Trouble:
         if self._supervisor.phase is Phase.STARTING:
             return  # a replay that does not start ends the run
         if name == "supervisor" and self._supervisor.socket is not None:
-            self._world.checks.changed(self._cut(name, self._supervisor.socket.cut))
+            if fault != "pause":
+                self._world.checks.changed(self._cut(name, self._supervisor.socket.cut))
+            elif self._supervisor.phase is Phase.RUNNING:
+                self._suspend_supervisor(self._rng.choice(PAUSES))
         elif process is None or (is_stopping and fault == "pause"):
             return
         elif fault == "crash":
@@ -173,11 +177,16 @@ class Trouble:
             seconds = self._rng.choice([1.0, 3.5, 6.0] if name == "replay" else PAUSES)
             if seconds > FREEZES and not self._may_crash(name):
                 return  # its restart would count as a crash
-            self._afflicted("pause", f"{name} is suspended for {seconds:.1f} s", seconds)
+            self._note_fault("pause", f"{name} is suspended for {seconds:.1f} s", seconds)
             self._world.checks.changed(seconds)
             process.pause(seconds)
 
-    def _afflicted(self, fault: str, text: str, seconds: float = 0.0) -> None:
+    def _suspend_supervisor(self, seconds: float) -> None:
+        self._note_fault("supervisor suspended", f"the supervisor is suspended for {seconds:.1f} s", seconds)
+        self._world.checks.changed(seconds)
+        self._supervisor.suspended_until = max(self._supervisor.suspended_until, self._events.now + seconds)
+
+    def _note_fault(self, fault: str, text: str, seconds: float = 0.0) -> None:
         self._world.count(fault)
         self._world.note(text)
         self._world.disturbed(seconds)
@@ -186,7 +195,7 @@ class Trouble:
         if fault == "full":
             seconds = self._rng.choice(self._odds.full_seconds)
             self._disk.free = self._rng.randrange(500)
-            self._afflicted("disk full", f"the disk is full for {seconds:.1f} s", seconds + 1.0)
+            self._note_fault("disk full", f"the disk is full for {seconds:.1f} s", seconds + 1.0)
             self._world.checks.changed(seconds + 1.0)
             self._events.after(seconds, self.free_disk)
         elif fault == "power":
@@ -198,10 +207,10 @@ class Trouble:
             if self._rng.random() < 0.5:
                 self._events.after(self._rng.uniform(1.0, 4.0), self._cut_power)
         elif fault == "kill" and self._may_crash("replay"):
-            self._afflicted("disk kill", "the replay will be killed in a disk operation")
+            self._note_fault("disk kill", "the replay will be killed in a disk operation")
             self._disk.kill_after = self._rng.randrange(25)
         elif fault == "sync" and self._storage.awaits_sync and self._may_crash("replay"):
-            self._afflicted("sync failure", "the next sync will fail")
+            self._note_fault("sync failure", "the next sync will fail")
             self._disk.sync_fails = True
             self._events.after(self._rng.choice([0.3, 3.0, 6.0]), self._cut_power)
 
@@ -230,13 +239,13 @@ class Trouble:
 
     def _crash(self, name: str) -> None:
         if self._may_crash(name):
-            self._afflicted("crash", f"{name} crashes")
+            self._note_fault("crash", f"{name} crashes")
             self._world.end(name, 1, "a crash")
 
     def _cut(self, name: str, cut: Callable[[float], None]) -> float:
         """Cut the links of a process; return for how long."""
         seconds = self._rng.choice([0.0, 0.3, 3.0, 7.0])
-        self._afflicted("cut", f"the links of {name} are cut for {seconds:.1f} s", seconds)
+        self._note_fault("cut", f"the links of {name} are cut for {seconds:.1f} s", seconds)
         cut(seconds)
         return seconds
 
@@ -248,7 +257,7 @@ class Trouble:
             return
         cluster, seconds = self._supervisor.cluster, self._rng.choice([1.0, 8.0, 12.0])
         slots = cluster.lose(lost)
-        self._afflicted("node lost", f"the node of {' and '.join(lost)} is lost for {seconds:.1f} s", seconds)
+        self._note_fault("node lost", f"the node of {' and '.join(lost)} is lost for {seconds:.1f} s", seconds)
         for each in lost:
             self._world.end(each, -9, "its node was lost", is_lost=True)
         self._events.after(seconds, lambda: self._add_slots(cluster, slots))
@@ -265,11 +274,11 @@ class Trouble:
             return
         self._supervisor.die()
         if self._rng.random() < 0.5:
-            self._afflicted("supervisor killed", "the supervisor is killed")
+            self._note_fault("supervisor killed", "the supervisor is killed")
             for process in list(self._world.processes.values()):
                 process.terminate()
         else:
-            self._afflicted("everything killed", "everything is killed")
+            self._note_fault("everything killed", "everything is killed")
             for name in list(self._world.processes):
                 self._world.end(name, -9, "killed with everything else")
             if self._rng.random() < 0.5:

@@ -23,7 +23,7 @@ from tests.simulation.accounts import Accounts
 from tests.simulation.checks import Checks
 from tests.simulation.disk import Killed, SimDisk
 from tests.simulation.evaluator import EvaluatorProcess
-from tests.simulation.hosts import Saved
+from tests.simulation.hosts import LearnerHost, Saved
 from tests.simulation.network import Events, Network
 from tests.simulation.promise import Promise
 from tests.simulation.sim_processes import (
@@ -76,12 +76,14 @@ class World:
         self.network = Network(self.events, self.rng, self.note, self._message_fault)
         config = DEEP if seed % 4 == 3 else CONFIG
         system = replace(config.system, recycle_deadline=odds.recycle_deadline)
-        self.config = replace(config, system=system)  # as the replay has written it
         self.accounts = Accounts(CONFIG.run.total_steps)
         self.disk = SimDisk(self.rng, self.note)
         self.storage = Storage(self.disk, self.rng.choice(odds.durabilities))
+        run = replace(config.run, durability=self.storage.durability)
+        self.config = replace(config, system=system, run=run)  # as the replay has written it
         self.promise = Promise(self.accounts, self.storage)
         self.saved: Saved | None = None  # the newest checkpoint
+        self.learner: LearnerHost | None = None  # of the newest learner process
         self.updates_written = 0  # in the newest state of the learner that was written beside the journal
         self.has_saved_at_end = False  # whether the replay has ended in order, with its last checkpoint
         self.is_evaluated = False
@@ -89,6 +91,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.disturbed_until = 0.0  # when the last fault was over
         self.disturbances = 0
+        self.may_reorder = False  # whether messages may overtake each other
         self.counts: dict[str, int] = {}  # of what has happened
         self.start_seconds = start_seconds or 0.5
         self.is_long = odds.is_long or seed % LONG == 7
@@ -101,6 +104,7 @@ class World:
     def play(self) -> None:
         """Run until the supervision is over."""
         self.network.faults = self.rng.choice(self._odds.network)
+        self.may_reorder = self.network.faults.reordered > 0
         self.supervisor.turn()
         self.trouble.plan()
         while self.supervisor.phase is not Phase.OVER:
@@ -113,8 +117,8 @@ class World:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the checkpoint of the last step exists."""
-        return self.saved is not None and self.saved.t == self.config.run.total_steps
+        """Whether the checkpoint after the last step and the last update exists."""
+        return self.saved is not None and self.saved.t == self.config.run.total_steps and self.saved.is_finished
 
     @property
     def was_stopped(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -94,11 +96,14 @@ class Commit:
         return self.journal.next
 
     def close(self) -> list[Outgoing]:
-        """End the journal before the last checkpoint, which covers it, and return the messages that may be sent.
+        """End the journal before the last checkpoint, and return the messages that may be sent.
 
-        A record that could not be written is covered as well, but messages that depend on it are not returned.
+        Raise OSError if a record still cannot be written: a later record would seem to continue the one before it.
         """
-        self._unwritten = []
+        if self._unwritten:
+            self._write()
+        if self._unwritten:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.journal.folder))
         self.journal.close()
         return self.released()
 

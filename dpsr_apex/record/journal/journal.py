@@ -45,7 +45,7 @@ class Journal:
         self.durable = next_  # all records before this number are durable
         self.written = 0  # bytes
         self._disk = disk
-        self._folder = folder
+        self.folder = folder
         self._era = era
         self._facts = facts
         self._awaits_sync = awaits_sync
@@ -105,7 +105,7 @@ class Journal:
             segments, written = list(self._unsynced), self.next
             sizes = [segment.size for segment in segments]
         if any(segment.synced == 0 for segment in segments):
-            self._disk.sync_folder(self._folder)
+            self._disk.sync_folder(self.folder)
         for segment, size in zip(segments, sizes, strict=True):
             segment.file.sync()
             segment.synced = size
@@ -125,7 +125,7 @@ class Journal:
 
     def remove_before(self, sequence: int) -> None:
         """Remove the segments that contain only records before this number, which a durable checkpoint covers."""
-        segments = list_segments(self._disk, self._folder)
+        segments = list_segments(self._disk, self.folder)
         for start, end in pairwise([*segments, self.next]):
             path = segments[start]
             if end > sequence or (self._current is not None and path == self._current.path):
@@ -139,7 +139,7 @@ class Journal:
             self.sync()
 
     def _begin(self) -> _Segment:
-        path = segment_path(self._folder, self.next)
+        path = segment_path(self.folder, self.next)
         try:
             segment = _Segment(path, self._disk.create(path))
         except OSError as error:

@@ -11,13 +11,14 @@ from dpsr_apex.config import FIXED, Config, ConfigError, settings
 from dpsr_apex.config_files import dump_config, parse_config
 from dpsr_apex.errors import UserError
 from dpsr_apex.protocol.events import Event, Logged
-from dpsr_apex.protocol.learner_states import updates_in
+from dpsr_apex.protocol.learner_record import updates_in
 from dpsr_apex.protocol.recovery import Recovery
 from dpsr_apex.protocol.replay_service import ReplayService
 from dpsr_apex.record.journal.disk import Disk
 from dpsr_apex.record.journal.encoding import decode_events
+from dpsr_apex.record.journal.journal import make_durable
 from dpsr_apex.record.journal.learner import read_learner
-from dpsr_apex.record.journal.reader import JournalReader, Tail
+from dpsr_apex.record.journal.reader import JournalReader, Tail, remove_tail
 from dpsr_apex.record.journal.segments import FORMAT, Record, read_facts
 from dpsr_apex.wire.codec import BadMessage
 from dpsr_apex.wire.messages import LearnerState
@@ -32,6 +33,17 @@ class UnreadableJournal(UserError):
         super().__init__(
             f"Record {record.place.sequence} of the journal in {folder} was written by another version of dpsr_apex "
             f"({problem}). Continue the run with that version"
+        )
+
+
+class InconsistentJournal(UserError):
+    """Raised for an intact record that does not continue the state before it."""
+
+    def __init__(self, record: Record, folder: Path, t: int) -> None:
+        super().__init__(
+            f"Record {record.place.sequence} of the journal in {folder} leads to t = {t:,} instead of "
+            f"{record.place.t:,}: it continues another checkpoint. Restore that checkpoint, or remove this folder to "
+            "give up everything after the newest one"
         )
 
 
@@ -50,14 +62,24 @@ class Recovered(NamedTuple):
     next: int  # number of the next record
     records: int
     recorder: str  # the state of the recorder after the last row, as JSON; empty if the checkpoint has it
-    tail: Tail | None  # an incomplete end, which must be removed
+    tail: Tail | None  # an incomplete end, which nothing may be appended to
+
+
+def recover_and_continue(disk: Disk, folder: Path, config: Config, make: MakeService, base: Base) -> Recovered:
+    """Recover a service as `recover` does, and bring its journal into a state to which records may be appended."""
+    recovered = recover(disk, folder, config, make, base)
+    if recovered.tail:
+        remove_tail(disk, recovered.tail)
+    if config.run.durability == "power":
+        make_durable(disk, folder)
+    return recovered
 
 
 def recover(disk: Disk, folder: Path, config: Config, make: MakeService, base: Base) -> Recovered:
     """Return a service with the state of a checkpoint, everything in the journal after it, and the newest learner.
 
     Every record is applied under the config of the process that wrote it; then the service continues under `config`.
-    Raise DamagedJournal if promised records cannot be read.
+    Raise DamagedJournal if promised records cannot be read, InconsistentJournal if they do not continue the checkpoint.
     """
     reader = JournalReader(disk, folder, base.next, base.t)
     recovery: Recovery | None = None
@@ -72,6 +94,8 @@ def recover(disk: Disk, folder: Path, config: Config, make: MakeService, base: B
             recovery.apply(event)
             if isinstance(event, Logged):
                 recorder = event.recorder
+        if recovery.service.t != record.place.t:
+            raise InconsistentJournal(record, folder, recovery.service.t)
     recovery = _under(config, make, recovery, base)
     recovery.finish()
     _restore_learner(recovery.service, read_learner(disk, folder))
@@ -80,8 +104,8 @@ def recover(disk: Disk, folder: Path, config: Config, make: MakeService, base: B
 
 def _restore_learner(service: ReplayService, newest: LearnerState | None) -> None:
     """Let a new learner start from this state if it is newer than that of the checkpoint."""
-    if newest is not None and updates_in(newest) > service.updates_kept:
-        service.learner_state = newest
+    if newest is not None and updates_in(newest) > service.learner.updates:
+        service.learner.state = newest
 
 
 def journal_facts(config: Config) -> dict[str, str]:

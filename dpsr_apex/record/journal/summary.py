@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from dpsr_apex.protocol.learner_states import updates_in
+from dpsr_apex.protocol.learner_record import updates_in
 from dpsr_apex.record.journal.disk import Disk
 from dpsr_apex.record.journal.learner import read_learner
 from dpsr_apex.record.journal.reader import DamagedJournal, JournalReader, Tail

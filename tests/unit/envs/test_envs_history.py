@@ -16,7 +16,7 @@ from dpsr_apex.envs.compression import DamagedSnapshot
 from dpsr_apex.envs.make import make_env, make_stacked
 from dpsr_apex.formatting import number
 from dpsr_apex.roles.build import build_env
-from dpsr_apex.running import ensure_usable
+from dpsr_apex.usability import ensure_usable
 from tests.unit.envs import user_envs
 
 USER = "tests.unit.envs.user_envs:"

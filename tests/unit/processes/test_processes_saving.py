@@ -25,7 +25,7 @@ def test_a_checkpoint_is_due_when_the_journal_has_become_large_whatever_the_cloc
     replay = service()
     run.journal.mkdir()
     journaling = Journaling(replay, run.journal, 0)
-    checkpoints = Saving(run, replay, Recorder(replay.config, run, replay.note), journaling, 0)
+    checkpoints = Saving(run, replay, Recorder(replay.config, run, replay.notes.add), journaling, 0)
     enter(replay, "actor-0", "learner-0")
     replay.handle(b"actor-0", chunk(0), 0.0)
     journaling.commit([])
@@ -40,7 +40,7 @@ def test_a_checkpoint_is_due_when_the_journal_has_become_large_whatever_the_cloc
     journaling.close()
     found = Journaling(service(), run.journal, 1_000)
     assert found.bytes_written == journaling.bytes_written, "what an earlier process has written counts too"
-    again = Saving(run, replay, Recorder(replay.config, run, replay.note), found, 0)
+    again = Saving(run, replay, Recorder(replay.config, run, replay.notes.add), found, 0)
     assert again.is_due(period=0)
     found.close()
 
@@ -48,12 +48,14 @@ def test_a_checkpoint_is_due_when_the_journal_has_become_large_whatever_the_cloc
 def test_a_checkpoint_contains_what_the_next_row_will_show(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run")
     replay = service(durability="none")
-    recorder = Recorder(replay.config, run, replay.note)
+    recorder = Recorder(replay.config, run, replay.notes.add)
     enter(replay, "actor-0", "learner-0")
     replay.handle(b"actor-0", chunk(0, scores=[2.0, 4.0]), 0.0)
     replay.handle(b"learner-0", Learning(3, 3, 0.5, 1.0, 2.0, 0.1), 0.0)
-    saved = load_checkpoint(Saving(run, replay, recorder, Journaling(replay, run.journal, 0), 0).write_last())
-    later = Recorder(replay.config, run, replay.note)
+    saved = load_checkpoint(
+        Saving(run, replay, recorder, Journaling(replay, run.journal, 0), 0).write_last(is_finished=False)
+    )
+    later = Recorder(replay.config, run, replay.notes.add)
     later.load(saved.parts["recorder"])
     with later.open(resumed_at=0):
         row = later.write(replay.replay, 3, None, {})

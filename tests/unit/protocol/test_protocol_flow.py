@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,7 +137,9 @@ def test_what_a_dropped_actor_has_queued_is_as_if_not_sent_and_may_be_sent_again
     for _ in range(3):
         enter(replay, "actor-0")
         replay.drop(b"actor-0", "it takes too much again")
-    assert [note.text for note in replay.notes if "too much" in note.text] == ["actor-0 was dropped: it takes too much"]
+    assert [note.text for note in replay.notes.newest if "too much" in note.text] == [
+        "actor-0 was dropped: it takes too much"
+    ]
     enter(replay, "actor-0")
     replay.handle(b"x", SetRate(0), 0.0)
     for number in range(4, 6):
@@ -285,7 +288,7 @@ def test_a_bad_transition_is_refused_without_the_others_of_its_chunk() -> None:
     assert (replay.traffic.refused, replay.traffic.bad_rewards, replay.traffic.bad_steps) == (2, 1, 1)
     assert replay.traffic.refused_messages == 0
     assert balanced(replay)
-    (note,) = [note.text for note in replay.notes if "refused" in note.text]
+    (note,) = [note.text for note in replay.notes.newest if "refused" in note.text]
     assert note == "actor-0: 2 of 5 transitions refused: the reward nan (env.reward_limit is 1e+06)"
     assert reply(replay.handle(b"actor-0", chunk(1), 0.0)) == acknowledged(2, 8)._replace(refused=2)
 
@@ -309,7 +312,7 @@ def test_a_chunk_without_a_good_transition_is_settled_and_stores_nothing() -> No
     assert (replay.traffic.refused, replay.traffic.duplicate_chunks, replay.t) == (5, 1, 0)
 
 
-def test_games_are_collected_once() -> None:
+def test_episodes_are_collected_once() -> None:
     replay = service()
     enter(replay, "actor-0")
     replay.handle(b"actor-0", chunk(0, scores=[21.0, -3.0]), 0.0)
@@ -358,7 +361,7 @@ def test_the_learner_gets_batches_for_its_credits_as_they_become_due() -> None:
     assert replay.flow.credits == 0
 
 
-def test_batches_come_before_the_next_chunk_so_that_they_are_drawn_when_due() -> None:
+def test_batches_come_before_the_next_chunk_so_that_they_are_sampled_when_due() -> None:
     replay = service(rate_tolerance=2)
     enter(replay, "actor-0", "learner-0")
     for number in range(6):  # the fourth and later ones wait
@@ -420,7 +423,7 @@ def test_bad_priorities_are_refused_and_change_nothing(
     assert "learner-0" in caplog.text
 
 
-def test_answers_to_another_life_of_the_replay_are_counted_and_passed_over() -> None:
+def test_answers_to_another_process_of_the_replay_are_counted_and_passed_over() -> None:
     replay, requests = filled()
     enter(replay, "learner-0")
     before = replay.replay.priorities
@@ -533,6 +536,44 @@ def test_of_a_late_answer_only_the_counts_are_recorded() -> None:
     assert replay.events.take() == [Late(2, 2)]
 
 
+def test_steps_that_nobody_was_asked_to_take_do_not_end_a_run() -> None:
+    config = replace(DEEP, run=replace(DEEP.run, environment_steps=100))
+    replay, requests = filled(config)
+    assert not replay.replay.is_over
+    steps = replay.replay.environment_steps
+    made_up = chained(requests[0]._replace(round_number=99), [3, 3])
+    repeated = chained(requests[0], [3, 3])
+    for _ in range(40):
+        assert replay.handle(b"actor-0", made_up, 1.0) == []
+        assert replay.handle(b"actor-0", repeated, 1.0) == []
+    assert replay.replay.counters.answers_late == 40 * 2 + 39 * 2
+    assert replay.replay.environment_steps == steps
+    assert not replay.replay.is_over
+
+
+def test_of_several_results_of_one_candidate_in_a_message_the_first_counts() -> None:
+    replay, requests = filled()
+    request = requests[0]
+    twice = request._replace(identities=np.repeat(request.identities, 2))
+    assert replay.handle(b"actor-0", recycled(twice, transitions(4)), 1.0) == []
+    assert replay.handle(b"actor-1", answer(requests[1]), 1.0) == []
+    counters = replay.replay.counters
+    assert (counters.rounds_closed, counters.answers_late, counters.chain_steps_late) == (1, 2, 0)
+
+
+def test_steps_of_late_results_count_once_and_as_many_as_were_asked_for() -> None:
+    replay, requests = filled(DEEP, lease=100.0)
+    tick_on(replay, 1.0, 16.0)
+    late = chained(requests[0], [3, 2])._replace(lengths=np.array([2**62, 2]))
+    assert replay.handle(b"actor-1", late, 17.0) == [], "the other actor was not asked"
+    assert replay.replay.counters.chain_steps_late == 0
+    replay, requests = filled(DEEP, lease=100.0)
+    tick_on(replay, 1.0, 16.0)
+    for _ in range(3):
+        assert replay.handle(b"actor-0", late, 17.0) == []
+    assert replay.replay.counters.chain_steps_late == 5
+
+
 def test_failures_that_were_not_assigned_are_not_recorded_and_reasons_are_short() -> None:
     replay, requests = filled()
     request = requests[0]
@@ -594,7 +635,7 @@ def test_a_result_with_a_bad_transition_is_dropped_without_the_others() -> None:
     counters = replay.replay.counters
     assert (counters.candidates_applied, counters.candidates_lost, counters.rounds_expired) == (3, 1, 1)
     assert (replay.traffic.candidates_failed, replay.traffic.bad_rewards) == (1, 1)
-    assert "actor-0: 1 result of recycling refused: bad data" in [note.text for note in replay.notes]
+    assert "actor-0: 1 result of recycling refused: bad data" in [note.text for note in replay.notes.newest]
 
 
 # Chains of several steps.

@@ -143,6 +143,18 @@ def test_a_replay_that_does_not_answer_is_restarted_after_a_time_that_saving_can
     assert run.ended(restarted_at) == [], "it may be loading a large checkpoint"
 
 
+def test_a_replay_is_not_restarted_because_its_supervisor_was_suspended() -> None:
+    run = Listening()
+    run.listen(10)
+    run.tick(10 * timeouts.HEAD_FROZEN)
+    assert run.ended(0.0) == []
+    assert run.reports == [], "nor does it report a lack of progress that nobody could see"
+    run.advance(timeouts.HEAD_FROZEN - 1)
+    assert run.ended(0.0) == []
+    run.advance(2)
+    assert run.ended(0.0) == [Terminate("replay")], "it does not answer now either"
+
+
 def test_a_process_that_has_left_cleanly_is_not_frozen() -> None:
     run = Listening()
     run.listen(10)

@@ -155,6 +155,17 @@ def test_it_gives_up_on_a_head_that_is_lost_for_good() -> None:
     assert membership.tick(timeouts.HEAD_LOST + 1) == [HeadLost(timeouts.HEAD_LOST + 1)]
 
 
+def test_a_process_that_was_suspended_itself_looks_for_the_head_before_it_gives_up() -> None:
+    membership = member()
+    awake = 10 * timeouts.HEAD_LOST
+    assert membership.tick(awake) == [LookUpHead()]
+    assert isinstance(membership.head_looked_up(False, awake)[0], Reconnect)
+    last = awake + timeouts.HEAD_LOST - timeouts.HEAD_SILENCE
+    for now in np.arange(awake + 1, last, 1.0).tolist():
+        assert not any(isinstance(instruction, HeadLost) for instruction in membership.tick(now))
+    assert membership.tick(last + 1) == [HeadLost(last + 1)]
+
+
 def test_connecting_again_does_not_extend_the_time_until_it_gives_up() -> None:
     membership = Membership(REQUEST, LEASE, 0.0)
     for now in np.arange(0.0, timeouts.HEAD_LOST, 2.0).tolist():

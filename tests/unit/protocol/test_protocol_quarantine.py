@@ -44,7 +44,7 @@ def with_a_learner() -> KeyedService:
 
 
 def quarantine_notes(replay: KeyedService) -> list[str]:
-    return [note.text for note in replay.notes if note.text.startswith("Quarantined")]
+    return [note.text for note in replay.notes.newest if note.text.startswith("Quarantined")]
 
 
 def test_what_the_learner_cannot_train_on_is_quarantined() -> None:

@@ -221,7 +221,7 @@ def test_episodes_and_reports_after_the_last_row_are_kept() -> None:
     pair.live.handle(b"learner-0", Learning(3, 1, 0.5, 0.5, 0.5, 0.0), 0.0)
     pair.commit()
     assert pair.shadow.service.drain_episodes() == [(3.0, 11)]
-    assert [report.updates for report in pair.shadow.service.drain_learning()] == [3]
+    assert [report.updates for report in pair.shadow.service.learner.drain_reports()] == [3]
 
 
 def test_events_are_merged_and_senders_are_named_once_in_a_row() -> None:

@@ -1,4 +1,4 @@
-"""The replay service as a whole: what does not belong, what it tells, how it is saved and how a run ends."""
+"""The replay service as a whole: what does not belong, what it reports, how it is saved and how a run ends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from dpsr_apex import timeouts
 from dpsr_apex.config_files import parse_config
 from dpsr_apex.processes.weights import pack_weights
 from dpsr_apex.protocol import inbox
+from dpsr_apex.protocol.members import MEMBER_NOTES, REFUSAL_NOTES
 from dpsr_apex.protocol.replay_service import (
     LEAST_EVICTED,
-    MEMBER_NOTES,
     MOST_AHEAD,
     MOST_STORED,
-    REFUSAL_NOTES,
     Outgoing,
 )
 from dpsr_apex.wire.codec import decode, encode
@@ -108,7 +107,12 @@ def test_a_message_from_the_wrong_role_or_to_the_wrong_place_is_refused(sender: 
     refused = reply(replay.handle(sender.encode(), message, 0.0))
     assert isinstance(refused, Refused)
     assert type(message).__name__ in refused.reason
-    assert (replay.traffic.received, replay.flow.credits, replay.states_received, replay.learning) == (0, 0, 0, None)
+    assert (replay.traffic.received, replay.flow.credits, replay.learner.states_received, replay.learner.report) == (
+        0,
+        0,
+        0,
+        None,
+    )
 
 
 def test_what_cannot_be_read_is_counted_and_told_to_members_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -126,11 +130,11 @@ def test_refused_joins_are_counted_always_and_noted_a_few_times_a_minute() -> No
     wrong = join("actor", "odd")._replace(run_id="elsewhere")
     for number in range(3_000):
         replay.handle(b"x", wrong, number / 100)
-    assert (replay.traffic.refused_joins, len(replay.notes)) == (3_000, REFUSAL_NOTES)
+    assert (replay.traffic.refused_joins, len(replay.notes.newest)) == (3_000, REFUSAL_NOTES)
     enter(replay, "actor-0")
-    assert replay.notes[-1].text == "actor-0 joined"
+    assert replay.notes.newest[-1].text == "actor-0 joined"
     replay.handle(b"x", wrong, 100.0)
-    assert f"{3_000 - REFUSAL_NOTES:,}" in replay.notes[-1].text
+    assert f"{3_000 - REFUSAL_NOTES:,}" in replay.notes.newest[-1].text
 
 
 def test_a_member_that_joins_and_leaves_all_the_time_is_noted_a_limited_number_of_times() -> None:
@@ -139,7 +143,7 @@ def test_a_member_that_joins_and_leaves_all_the_time_is_noted_a_limited_number_o
         enter(replay, "actor-0")
         replay.handle(b"actor-0", Leave(0), 0.0)
     assert replay.traffic.joins == MEMBER_NOTES
-    assert replay.notes[-1].number == MEMBER_NOTES
+    assert replay.notes.newest[-1].number == MEMBER_NOTES
 
 
 @pytest.mark.parametrize("sender", [b"actor-0", b"stranger"])
@@ -201,7 +205,7 @@ def test_statistics_stay_as_they_were_while_the_run_continues() -> None:
     before = replay.stats(0.0)
     encoded = encode(before)
     replay.handle(b"actor-0", chunk(6), 0.0)
-    replay.note("later")
+    replay.notes.add("later")
     assert before == decode(encoded)
     assert replay.stats(0.0).traffic.inserted == 35
 
@@ -282,7 +286,7 @@ def test_the_rate_can_be_changed_while_running() -> None:
     assert replay.t == 30
     stats = only(outgoing, Stats, "x")
     assert stats[0].rate.steps_per_update == 0
-    assert "0 transitions per update from t = 20 on" in replay.notes[-1].text
+    assert "0 transitions per update from t = 20 on" in replay.notes.newest[-1].text
 
 
 def test_a_negative_rate_is_refused() -> None:
@@ -310,7 +314,7 @@ def test_who_is_more_than_planned_stays_on_the_ladder_until_it_leaves() -> None:
     replay = service(actors=3)
     enter(replay, "actor-0", "actor-1", "actor-2")
     replay.handle(b"x", SetActors(1), 0.0)
-    assert replay.notes[-1][1] == "1 actor is planned from t = 0 on"
+    assert replay.notes.newest[-1][1] == "1 actor is planned from t = 0 on"
     assert reply(replay.handle(b"actor-0", Heartbeat(0), 0.0)) == Alive(0, 3, "")
     replay.handle(b"actor-1", Leave(0), 0.0)
     replay.handle(b"actor-2", Leave(0), 0.0)
@@ -325,7 +329,7 @@ def test_a_number_of_actors_that_cannot_be_is_refused_with_what_can(actors: int)
         f"actors must be from 1 to 10,000 (got {actors})"
     )
     assert replay.config is before
-    assert list(replay.notes) == []
+    assert list(replay.notes.newest) == []
 
 
 def test_reports_of_the_learner_are_kept_and_handed_on() -> None:
@@ -334,19 +338,19 @@ def test_reports_of_the_learner_are_kept_and_handed_on() -> None:
     reports = [Learning(number, 1, 0.0, 0.0, 0.0, 0.0) for number in range(2)]
     for report in reports:
         replay.handle(b"learner-0", report, 0.0)
-    assert replay.learning == reports[1]
-    assert replay.drain_learning() == reports
-    assert replay.drain_learning() == []
+    assert replay.learner.report == reports[1]
+    assert replay.learner.drain_reports() == reports
+    assert replay.learner.drain_reports() == []
 
 
 def test_notes_are_numbered_and_the_last_hundred_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     replay = service()
     for number in range(150):
-        replay.note(f"note {number}")
-    assert len(replay.notes) == 100
-    assert replay.notes[0] == (51, "note 50")
-    assert replay.notes[-1] == (150, "note 149")
+        replay.notes.add(f"note {number}")
+    assert len(replay.notes.newest) == 100
+    assert replay.notes.newest[0] == (51, "note 50")
+    assert replay.notes.newest[-1] == (150, "note 149")
     assert "note 149" in caplog.text
 
 
@@ -356,7 +360,7 @@ def test_notes_are_numbered_and_the_last_hundred_are_kept(caplog: pytest.LogCapt
 def test_without_a_learner_no_state_is_awaited() -> None:
     replay = service()
     assert replay.request_save() == []
-    assert not replay.awaiting_state
+    assert not replay.learner.owes_state
 
 
 def test_a_state_that_was_asked_for_is_awaited_until_it_comes() -> None:
@@ -364,9 +368,9 @@ def test_a_state_that_was_asked_for_is_awaited_until_it_comes() -> None:
     enter(replay, "learner-0")
     assert replay.request_save() == [Outgoing(b"learner-0", SaveRequest())]
     assert replay.request_save() == []
-    assert replay.awaiting_state
+    assert replay.learner.owes_state
     assert replay.handle(b"learner-0", LearnerState('{"updates": 0}', b"1"), 0.0) == []
-    assert (replay.awaiting_state, replay.states_received, replay.learner_state.arrays) == (False, 1, b"1")
+    assert (replay.learner.owes_state, replay.learner.states_received, replay.learner.state.arrays) == (False, 1, b"1")
 
 
 def test_a_learner_with_a_new_link_is_asked_for_its_state_again() -> None:
@@ -375,7 +379,7 @@ def test_a_learner_with_a_new_link_is_asked_for_its_state_again() -> None:
     replay.request_save()
     outgoing = replay.handle(b"new", join("learner-0", "learner"), 0.0)
     assert [type(out.message) for out in outgoing] == [Welcome, LearnerState, SaveRequest]
-    assert replay.awaiting_state
+    assert replay.learner.owes_state
 
 
 def test_the_state_of_a_learner_that_is_gone_is_not_awaited() -> None:
@@ -383,9 +387,9 @@ def test_the_state_of_a_learner_that_is_gone_is_not_awaited() -> None:
     enter(replay, "learner-0", "actor-0")
     replay.request_save()
     replay.handle(b"actor-0", Leave(0), 0.0)
-    assert replay.awaiting_state
+    assert replay.learner.owes_state
     replay.handle(b"x", Gone("learner-0"), 0.0)
-    assert (replay.awaiting_state, replay.states_received) == (False, 0)
+    assert (replay.learner.owes_state, replay.learner.states_received) == (False, 0)
 
 
 def test_a_run_is_finished_when_nothing_more_comes_and_nothing_is_owed() -> None:
@@ -508,7 +512,7 @@ def test_the_largest_transitions_are_evicted_and_the_user_is_told() -> None:
     replay.shrink(10 * LEAST_EVICTED, "too much memory")
     assert replay.replay.identities.tolist() == names[:3].tolist()
     replay.tick(1.0)
-    assert "Quarantined 2 transitions: too much memory" in [note.text for note in replay.notes]
+    assert "Quarantined 2 transitions: too much memory" in [note.text for note in replay.notes.newest]
     replay.hold("the journal cannot be written")
     replay.shrink(10 * LEAST_EVICTED, "too much memory")
     assert replay.replay.size == 3, "nothing may change that cannot be recorded"
@@ -617,7 +621,7 @@ def test_more_updates_than_are_possible_are_refused(steps_per_update: int, most:
     assert not only(replay.handle(b"learner-0", good, 0.0), Refused), "they may be made for a replay that went back"
     (refused,) = only(replay.handle(b"learner-0", bad, 1.0), Refused)
     assert f"{most + 1:,} updates" in refused.reason
-    assert replay.learner_state == good
+    assert replay.learner.state == good
 
 
 def test_a_state_with_other_arrays_than_the_one_before_is_refused() -> None:
@@ -627,7 +631,7 @@ def test_a_state_with_other_arrays_than_the_one_before_is_refused() -> None:
     first, same, other = (LearnerState('{"updates": 0}', pack_weights({"a": array})) for array in arrays)
     for state, is_refused in ((first, False), (same, False), (other, True)):
         assert bool(only(replay.handle(b"learner-0", state, 0.0), Refused)) is is_refused
-    assert replay.learner_state == same
+    assert replay.learner.state == same
 
 
 def test_a_state_that_does_not_come_is_asked_for_again() -> None:
@@ -641,7 +645,7 @@ def test_a_state_that_does_not_come_is_asked_for_again() -> None:
         asked += only(replay.tick(now), SaveRequest)
     assert 2 <= len(asked) <= 4, "every half a lease"
     replay.handle(b"learner-0", LearnerState('{"updates": 0}', b"1"), 20.0)
-    assert not replay.awaiting_state
+    assert not replay.learner.owes_state
     assert not only(replay.tick(30.0), SaveRequest)
 
 

@@ -116,7 +116,7 @@ def test_a_join_that_cannot_be_is_refused_with_its_reason(request_: Join, words:
     assert refused.reason.isprintable()
     assert len(refused.reason) < 500
     assert replay.traffic.refused_joins == 1
-    note = replay.notes[-1][1]
+    note = replay.notes.newest[-1][1]
     assert refused.reason in note
     assert note.isprintable()
     assert len(note) < 1_000
@@ -134,7 +134,7 @@ def test_members_of_other_machines_are_named_with_their_host() -> None:
     replay.handle(b"b", join("actor-1", run_id="run-2"), 0.0, host="10.0.0.8")
     replay.handle(b"c", join(), 0.0, host="10.0.0.9")
     replay.handle(b"c", Leave(0), 0.0)
-    joined, refused, moved, left = (text for _, text in replay.notes)
+    joined, refused, moved, left = (text for _, text in replay.notes.newest)
     assert joined == "actor-0 at 10.0.0.7 joined"
     assert refused.startswith("actor-1 at 10.0.0.8 was refused: ")
     assert (moved, left) == ("actor-0 at 10.0.0.9 joined again", "actor-0 at 10.0.0.9 left")
@@ -144,7 +144,7 @@ def test_a_join_that_is_repeated_before_its_answer_arrives_is_reported_once() ->
     replay = service()
     for now in (0.0, 1.0, 1.0):
         assert only(replay.handle(b"a", join(), now), Welcome)
-    assert [text for _, text in replay.notes] == ["actor-0 joined"]
+    assert [text for _, text in replay.notes.newest] == ["actor-0 joined"]
     assert replay.traffic.joins == 3
 
 
@@ -315,7 +315,7 @@ def test_another_process_at_a_known_address_takes_the_place_of_the_former() -> N
 def test_who_is_not_in_the_run_is_told_so_and_changes_nothing(message: Message) -> None:
     replay = service()
     assert replay.handle(b"x", message, 0.0) == [Outgoing(b"x", Stranger())]
-    assert (replay.traffic.strangers, replay.traffic.received, replay.states_received) == (1, 0, 0)
+    assert (replay.traffic.strangers, replay.traffic.received, replay.learner.states_received) == (1, 0, 0)
 
 
 # Staying and going.
@@ -341,7 +341,7 @@ def test_every_message_renews_the_lease(message: Message) -> None:
     tick_on(replay, 18.9, 19.1)
     assert replay.everybody_left
     assert replay.traffic.expired_leases == 2
-    assert "actor-0 was silent for 10." in replay.notes[-1][1]
+    assert "actor-0 was silent for 10." in replay.notes.newest[-1][1]
 
 
 def test_nobody_is_blamed_for_time_in_which_the_service_did_not_listen() -> None:
@@ -383,7 +383,7 @@ def test_one_that_has_died_is_gone_at_once() -> None:
     assert replay.everybody_left
     assert replay.handle(b"supervisor", Gone("actor-0"), 0.0) == []
     enter(replay, "actor-0")
-    assert "actor-0 is gone" in [text for _, text in replay.notes]
+    assert "actor-0 is gone" in [text for _, text in replay.notes.newest]
 
 
 def test_what_actors_say_they_sent_is_added_up_over_all_of_them_once() -> None:

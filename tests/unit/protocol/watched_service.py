@@ -187,7 +187,7 @@ def filled(config: Config = CONFIG, **changes: Any) -> tuple[KeyedService, list[
 
 
 def restarted(replay: KeyedService) -> KeyedService:
-    """Another life of it, from what it saves; what was inserted is remembered across lives."""
+    """Another process of it, from what it saves; what was inserted is remembered across processes."""
     facts, arrays = replay.save()
     other = KeyedService(replay.config, WatchedReplay(replay.config), "run-1", "0.12.1", ERA)
     other.load(State(json.loads(json.dumps(facts)), arrays))

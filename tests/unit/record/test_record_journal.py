@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from dpsr_apex.protocol.learner_states import updates_in
+from dpsr_apex.protocol.learner_record import updates_in
 from dpsr_apex.record.journal import journal as journal_module
 from dpsr_apex.record.journal.disk import Disk, RealDisk
 from dpsr_apex.record.journal.journal import DiskFull, Journal, make_durable, remove_all
 from dpsr_apex.record.journal.learner import read_learner, remove_learner, write_learner
 from dpsr_apex.record.journal.reader import DamagedJournal, JournalReader, remove_tail
-from dpsr_apex.record.journal.segments import list_segments, parse, read_facts
+from dpsr_apex.record.journal.segments import Place, list_segments, pack_record, parse, read_facts
 from dpsr_apex.wire.messages import LearnerState
 from tests.simulation.disk import Killed, SimDisk
 
@@ -119,6 +119,18 @@ def test_a_torn_tail_is_reported_and_nothing_is_appended_after_it() -> None:
         assert reader.tail is None
         tails += 1
     assert tails > 100
+
+
+def test_content_that_looks_like_a_record_does_not_make_an_interrupted_write_look_like_damage(disk: SimDisk) -> None:
+    journal = open_journal(disk)
+    append(journal, 3)
+    forged = b"".join(pack_record(Place(era=99, sequence=9, promised=9, t=9), [b"made by a client"]))
+    journal.append([forged, b"the rest"], 4)
+    (path,) = list_segments(disk, FOLDER).values()
+    disk.open(path).truncate(len(disk.read(path)) - 3)
+    numbers, reader = read(disk)
+    assert numbers == [0, 1, 2]
+    assert reader.tail is not None
 
 
 def test_a_process_killed_in_any_operation_loses_nothing_that_was_written() -> None:

@@ -101,13 +101,13 @@ def test_a_service_under_changed_settings_keeps_the_learner_of_its_checkpoint() 
     run, kept = Run(), LearnerState('{"updates": 7}', b"weights")
 
     def load(service: ReplayService) -> None:
-        service.learner_state = kept
+        service.learner.state = kept
 
     run.enter("actor-0")
     run.handle("actor-0", chunk(0))
     recovered = recover(run.disk, FOLDER, LONGER, make, Base(load))
     assert recovered.records > 0, "under the settings of before"
-    assert recovered.service.learner_state == kept
+    assert recovered.service.learner.state == kept
 
 
 def drained(service: ReplayService) -> list[object]:
@@ -115,7 +115,7 @@ def drained(service: ReplayService) -> list[object]:
     quarantined = [
         (each.t, each.reason, each.rows.slots.identities.tolist()) for each in service.flow.quarantine.drain()
     ]
-    learning = service.learning, service.drain_learning()
+    learning = service.learner.report, service.learner.drain_reports()
     return [
         service.drain_episodes(),
         learning,
@@ -192,8 +192,30 @@ def test_a_full_disk_holds_the_service_until_there_is_space() -> None:
     assert not run.service.held
     assert only(run.handle("actor-0", chunk(2)), Acknowledged)[0].sequence == 3
     assert digest_of(run.recover(FREE).service) == digest_of(run.service)
-    notes = [note.text for note in run.service.notes if "journal" in note.text]
+    notes = [note.text for note in run.service.notes.newest if "journal" in note.text]
     assert len(notes) == 2
+
+
+def test_a_journal_that_lacks_a_record_is_not_closed_as_if_it_were_complete() -> None:
+    run = Run()
+    run.enter("actor-0")
+    run.handle("actor-0", chunk(0))
+    before = digest_of(run.service)
+    run.disk.free = 0
+    run.handle("actor-0", chunk(1))
+    with pytest.raises(OSError, match="No space left"):
+        run.commit.close()
+    assert digest_of(run.recover(FREE).service) == before, "the next process continues without the record"
+
+
+def test_a_journal_is_closed_with_a_record_for_which_there_is_space_again() -> None:
+    run = Run()
+    run.enter("actor-0")
+    run.disk.free = 0
+    run.handle("actor-0", chunk(0))
+    run.disk.free = None
+    assert [type(out.message) for out in run.commit.close()] == [Acknowledged]
+    assert digest_of(run.recover(FREE).service) == digest_of(run.service)
 
 
 def test_the_last_record_is_confirmed_once_when_nothing_happens() -> None:

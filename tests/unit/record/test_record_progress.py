@@ -9,7 +9,16 @@ import pytest
 from dpsr_apex.config_files import load_config
 from dpsr_apex.files import append_row
 from dpsr_apex.record.checkpoint import save_checkpoint
-from dpsr_apex.record.progress import Goal, goal_of, is_evaluated, is_finished, is_trained, passed
+from dpsr_apex.record.progress import (
+    PART,
+    Goal,
+    goal_of,
+    is_evaluated,
+    is_finished,
+    is_trained,
+    passed,
+    progress_part,
+)
 from dpsr_apex.record.run_directory import RunDirectory, write_config
 
 TOTAL = 1_000
@@ -35,6 +44,14 @@ def test_a_run_is_finished_when_its_last_step_is_saved_and_evaluated(run: RunDir
     assert facts(run) == (True, False, False)
     append_row(run.evaluations, {"t": TOTAL})
     assert facts(run) == (True, True, True)
+
+
+def test_a_checkpoint_of_the_last_step_is_not_the_last_one_while_updates_are_owed(run: RunDirectory) -> None:
+    for is_owed in (True, False):
+        save_checkpoint(run.checkpoints, TOTAL, {PART: progress_part(not is_owed)}, keep=2)
+        assert is_trained(run) is not is_owed
+    (run.checkpoints / f"step_{TOTAL:012d}" / f"{PART}.json").write_text("{")
+    assert not is_trained(run)
 
 
 def test_a_run_that_is_made_longer_is_not_finished_any_more(run: RunDirectory) -> None:

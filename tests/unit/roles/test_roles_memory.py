@@ -15,7 +15,7 @@ from dpsr_apex.replay.replay import Replay
 from dpsr_apex.roles.actor import Actor
 from dpsr_apex.roles.build import build_agent, build_env
 from dpsr_apex.roles.memory import Sizes, describe_memory, estimate_memory, measure_sizes
-from dpsr_apex.running import NotEnoughMemory, ensure_usable
+from dpsr_apex.usability import NotEnoughMemory, ensure_usable
 
 TOLERANCE = 0.1  # of the measured memory, as documented
 
@@ -96,12 +96,12 @@ def test_a_run_that_does_not_fit_is_refused_unless_the_check_is_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"learner.learning_starts": 50, "learner.batch_size": 16, "evaluation.episodes": 1, "run.threads": 1}
-    monkeypatch.setattr("dpsr_apex.running.available_memory", lambda: 2**20)
+    monkeypatch.setattr("dpsr_apex.usability.available_memory", lambda: 2**20)
     with pytest.raises(NotEnoughMemory, match=r"reduce replay\.capacity \(25000\)"):
         da.train("cartpole", steps=60, set=settings, run_dir=tmp_path / "run")
     assert "1 MiB available" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
     unchecked = settings | {"system.memory_check": False}
     assert da.train("cartpole", steps=60, set=unchecked, run_dir=tmp_path / "run").metrics[-1]["t"] == 60
-    monkeypatch.setattr("dpsr_apex.running.available_memory", lambda: None)  # unknown
+    monkeypatch.setattr("dpsr_apex.usability.available_memory", lambda: None)  # unknown
     assert da.train("cartpole", steps=60, set=settings, run_dir=tmp_path / "other").metrics[-1]["t"] == 60

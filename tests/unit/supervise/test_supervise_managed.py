@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -45,6 +47,31 @@ def test_a_local_process_can_be_killed(tmp_path: Path) -> None:
     exit = process.poll()
     assert exit is not None
     assert (exit.code, exit.cause) == (-signal.SIGKILL, "was killed by SIGKILL")
+
+
+class Stuck:
+    """A process that waits for a disk: it does not even end when it is killed."""
+
+    stdin: IO[bytes] | None = None
+
+    def poll(self) -> int | None:
+        return None
+
+    def send_signal(self, number: int) -> None:
+        pass
+
+    def kill(self) -> None:
+        pass
+
+    def wait(self, timeout: float | None = None) -> int:
+        assert timeout is not None, "nobody waits forever"
+        raise subprocess.TimeoutExpired("stuck", timeout)
+
+
+def test_nobody_waits_for_a_killed_process_that_does_not_end(tmp_path: Path) -> None:
+    process = LocalProcess(Task("stuck", "actor", [], tmp_path / "log"), lambda _arguments, _output: Stuck())
+    process.kill()
+    assert process.poll() is None
 
 
 def test_the_last_output_is_found_in_a_log_that_was_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
