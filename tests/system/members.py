@@ -302,6 +302,11 @@ class Member(Visitor):
         self.settle()
         self.close()
 
+    def leave_ending_head(self) -> None:
+        """Leave a head that ends as soon as all members have left, and may not answer any more."""
+        self.send(Leave(0))
+        self.close()
+
 
 class SyntheticLearner(Member):
     """A learner whose state is a single number."""
@@ -316,8 +321,7 @@ class SyntheticLearner(Member):
         self.await_one(SaveRequest)
         self.send(self.STATE)
         self.await_one(Goodbye)
-        self.send(Leave(0))
-        self.close()
+        self.leave_ending_head()
 
 
 def end_all_members(run: RunDirectory) -> None:

@@ -61,8 +61,8 @@ def test_the_state_after_the_last_update_is_awaited_when_a_finished_run_is_stopp
     terminate(head)
     learner.send(NEWER)
     assert learner.await_one(Goodbye).finished
-    learner.leave()
-    actor.leave()
+    learner.leave_ending_head()
+    actor.leave_ending_head()
     assert head.wait() == 0
     assert last_checkpoint(head.run).parts["learner"].facts["updates"] == 5
     assert is_trained(head.run)
@@ -75,7 +75,7 @@ def test_a_run_without_its_last_updates_is_not_trained_and_can_be_continued(head
     learner.leave()
     terminate(head)
     assert not actor.await_one(Goodbye).finished
-    actor.leave()
+    actor.leave_ending_head()
     assert head.wait() == 0
     assert last_checkpoint(head.run).t == STEPS
     assert not is_trained(head.run)
@@ -84,7 +84,7 @@ def test_a_run_without_its_last_updates_is_not_trained_and_can_be_continued(head
         successor.await_one(SaveRequest)
         successor.send(NEWER)
         assert successor.await_one(Goodbye).finished
-        successor.leave()
+        successor.leave_ending_head()
         assert again.wait() == 0
     assert is_trained(head.run)
 
@@ -98,8 +98,8 @@ def test_what_is_found_to_be_unusable_while_a_run_stops_is_kept_as_well(head: He
     learner.await_one(SaveRequest)
     learner.send(Unusable(batch.era, batch.identities[:1], "it cannot be trained on"), NEWER)
     learner.await_one(Goodbye)
-    learner.leave()
-    actor.leave()
+    learner.leave_ending_head()
+    actor.leave_ending_head()
     assert head.wait() == 0
     (row,) = read_quarantine(head.run.quarantine)
     assert row["identity"] == batch.identities[0]
