@@ -24,6 +24,7 @@ from dpsr_apex.report.style import DARK_GRID, DARK_INK, GRID, INK
 
 _WIDTH = 4.6  # inches
 _LABEL_WIDTH = 22  # characters per line of a row's label
+_LEGEND_WIDTH = 52  # characters per line of a legend of one column
 _RC_PARAMS: Any = {
     "font.size": 10,
     "text.color": INK,
@@ -111,6 +112,7 @@ def legend_below(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         columns = 3 if max(map(len, labels)) <= 10 else 2 if max(map(len, labels)) <= 22 else 1
+        labels = [textwrap.fill(label, _LEGEND_WIDTH) for label in labels]
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
