@@ -32,6 +32,8 @@ class Task(NamedTuple):
     changes: tuple[str, ...]  # to the base
 
 
+MINATAR = ("actor.exploration={start=1.0, end=0.05, over=0.1}",)
+
 # The changes were found with seeds from 10 on, as those of the RL Zoo were found for the peers.
 TASKS = {
     "cartpole": Task(
@@ -65,8 +67,8 @@ TASKS = {
             "learner.target_period=500",
         ),
     ),
-    "minatar-breakout": Task("MinAtar/Breakout", "modern", 5.0, 300_000, 10_000),
-    "minatar-spaceinvaders": Task("MinAtar/SpaceInvaders", "modern", 20.0, 300_000, 10_000),
+    "minatar-breakout": Task("MinAtar/Breakout", "modern", 5.0, 300_000, 10_000, MINATAR),
+    "minatar-spaceinvaders": Task("MinAtar/SpaceInvaders", "modern", 20.0, 300_000, 10_000, MINATAR),
 }
 
 
