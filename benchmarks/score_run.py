@@ -32,7 +32,14 @@ class Task(NamedTuple):
     changes: tuple[str, ...]  # to the base
 
 
-MINATAR = ("actor.exploration={start=1.0, end=0.05, over=0.1}",)
+MINATAR = (
+    "actor.exploration={start=1.0, end=0.05, over=0.1}",
+    "learner.agent=dqn",
+    "learner.dueling=false",
+    "learner.head=128",
+    "learner.learning_rate=0.001",
+    "learner.steps_per_update=8",
+)
 
 # The changes were found with seeds from 10 on, as those of the RL Zoo were found for the peers.
 TASKS = {
@@ -46,7 +53,7 @@ TASKS = {
             "actor.exploration={start=1.0, end=0.05, over=0.02}",
             "learner.hidden=[128, 128]",
             "learner.batch_size=64",
-            "learner.learning_rate={start=0.003, end=0.000001, over=0.2}",
+            "learner.learning_rate={start=0.003, end=0.0001, over=0.3}",
             "learner.steps_per_update=4",
             "learner.target_period=100",
             "learner.learning_starts=500",
