@@ -29,30 +29,60 @@ class Task(NamedTuple):
     score: float  # mean of an evaluation
     steps: int  # at most
     check: int  # steps between two evaluations
+    changes: tuple[str, ...]  # to the base
 
 
+# The changes were found with seeds from 10 on, as those of the RL Zoo were found for the peers.
 TASKS = {
-    "cartpole": Task("CartPole-v1", "classic", 475.0, 100_000, 1_000),
-    "lunarlander": Task("LunarLander-v3", "classic", 200.0, 300_000, 5_000),
+    "cartpole": Task(
+        "CartPole-v1",
+        "classic",
+        score=475.0,
+        steps=100_000,
+        check=1_000,
+        changes=(
+            "actor.exploration={start=1.0, end=0.05, over=0.02}",
+            "learner.hidden=[128, 128]",
+            "learner.batch_size=64",
+            "learner.learning_rate={start=0.003, end=0.000001, over=0.2}",
+            "learner.steps_per_update=4",
+            "learner.target_period=100",
+            "learner.learning_starts=500",
+        ),
+    ),
+    "lunarlander": Task(
+        "LunarLander-v3",
+        "classic",
+        score=200.0,
+        steps=300_000,
+        check=5_000,
+        changes=(
+            "replay.capacity=50_000",
+            "actor.exploration={start=1.0, end=0.05, over=0.04}",
+            "learner.batch_size=64",
+            "learner.learning_rate={start=0.001, end=0.000001, over=0.7}",
+            "learner.steps_per_update=4",
+            "learner.target_period=500",
+        ),
+    ),
     "minatar-breakout": Task("MinAtar/Breakout", "modern", 5.0, 300_000, 10_000),
     "minatar-spaceinvaders": Task("MinAtar/SpaceInvaders", "modern", 20.0, 300_000, 10_000),
 }
 
 
 def config_of(task: Task, seed: int) -> Config:
-    """Return the base of the task with its environment; nothing else is changed."""
+    """Return the settings of the task."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
         path.write_text(f'base = "{task.base}"\n\n[env]\nname = "{task.env}"\n')
-        overrides = (f"run.seed={seed}", "run.threads=1", f"evaluation.episodes={EPISODES}")
-        return load_config(path, overrides=overrides)
+        overrides = (f"run.total_steps={task.steps}", f"run.seed={seed}", f"evaluation.episodes={EPISODES}")
+        return load_config(path, overrides=("run.threads=1", *overrides, *task.changes))
 
 
 def train(task: Task, seed: int) -> tuple[float, int, float, bool]:
     """Train until the score is reached; return CPU seconds without evaluations, steps, last score, whether reached."""
     config = config_of(task, seed)
     solo = Solo(config)
-    solo.replay.total_steps = max(config.run.total_steps, task.steps)
     began, evaluating, score, due = time.process_time(), 0.0, -np.inf, task.check
     while solo.t < task.steps:
         solo.step()

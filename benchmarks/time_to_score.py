@@ -1,9 +1,10 @@
 """CPU time until a score: ours, stable-baselines3's DQN and sb3-contrib's QR-DQN. Run with `make bench-score`.
 
 Each run is a process with one thread, and ends when the mean of 20 greedy episodes reaches the score. Counted is the
-CPU time of the training without imports and evaluations, which are the same for all. Ours uses a shipped base without
-changes, for vectors `classic`, for MinAtar `modern`; the peers' settings are in `peers/score.py`. A run that does not
-reach the score counts with all of its time, so a ratio to it is too small; how many reached it is in the results.
+CPU time of the training without imports and evaluations, which are the same for all. Ours uses DPSR with a shipped base,
+for vectors `classic` and for MinAtar `modern`, with the changes in `score_run.py`; the peers' settings are in
+`peers/score.py`. A run that does not reach the score counts with all of its time, so a ratio to it is too small; how
+many reached it is in the results.
 
 It takes hours, so it is no part of `make bench`. Finished runs are kept in a file, so that the same command continues
 after an interruption; runs of another machine are repeated, because CPU times of two machines cannot be compared.
@@ -90,7 +91,7 @@ def compare(report: Report, finished: Finished, name: str, task: Task, seeds: in
         )
         report.compare(
             Comparison(
-                work=f"CPU time to a mean of {task.score:g} in {task.env} (base {task.base}, {seeds} seeds)",
+                work=f"CPU time to a mean of {task.score:g} in {task.env} (base {task.base}, tuned; {seeds} seeds)",
                 baseline=f"{label}; reached: {reached}",
                 unit="CPU s",
                 ours=spread([found["ours"].cpu for found in rounds]),
