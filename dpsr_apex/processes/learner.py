@@ -99,8 +99,8 @@ class LearnerProcess:
         match work:
             case Ready():
                 self._update(work)
-            case SaveRequest():
-                self._talk.report(self._state())
+            case SaveRequest(era, number):
+                self._talk.report(self._state()._replace(era=era, request=number))
             case LearnerState():
                 self._start_from(work)
 

@@ -22,7 +22,7 @@ from dpsr_apex.protocol.quarantine import Quarantine, readable
 from dpsr_apex.protocol.rate_limiter import RateLimiter
 from dpsr_apex.protocol.sessions import Session, Sessions
 from dpsr_apex.protocol.throttle import Throttle
-from dpsr_apex.protocol.validation import Faults, Validation, first_chains, good_chains
+from dpsr_apex.protocol.validation import Faults, Validation, good_chains
 from dpsr_apex.replay.records import Round
 from dpsr_apex.replay.replay import Replay
 from dpsr_apex.replay.transitions import Transitions, share_frames
@@ -214,14 +214,12 @@ class Flow:
     def answer(self, message: Recycled) -> list[int]:
         """Give results of recycling to the replay; drop the chains with bad transitions, and return their candidates.
 
-        Of several results of a candidate only the first counts. Raise ValueError, without changing anything, if the
-        message does not match the request.
+        Raise ValueError, without changing anything, if the message does not match the request.
         """
-        chains = first_chains(chains_of(message), self.replay.rounds[message.round_number].answers)
+        chains = chains_of(message)
         faults = self._validation.faults(chains.transitions, None, self._sessions.layout)
         good = good_chains(chains, faults) if faults else chains
         self.replay.answer(message.round_number, good)
-        self.replay.count_late(message.identities.size - chains.identities.size, 0)
         self._count(faults)
         return sorted(set(chains.identities.tolist()) - set(good.identities.tolist()))
 

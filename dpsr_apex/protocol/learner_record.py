@@ -6,9 +6,7 @@ A state that was accepted is checkpointed, and starts the next learner. A state 
 from __future__ import annotations
 
 import json
-import math
 
-from dpsr_apex import timeouts
 from dpsr_apex.wire.messages import LearnerState, Learning, Message, SaveRequest
 
 _SIZE = 8  # bytes before the header of safetensors, which contain its length
@@ -17,23 +15,23 @@ _SIZE = 8  # bytes before the header of safetensors, which contain its length
 class LearnerRecord:
     """The newest state and the reports of the learner of a run, whichever process that is.
 
-    A request or its answer may be lost with a connection. So after `patience` seconds without an answer the state is
-    requested again, and a learner that was only slow answers both requests.
+    A request or its answer may be lost with a connection. So after `patience` seconds without an answer the request is
+    repeated. An answer names its request, so that it is not taken for that to a later one, or of another `era`.
     """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, era: int) -> None:
         self.report: Learning | None = None  # the newest
         self.state = LearnerState("", b"")  # the newest; empty if there is none
         self.state_t = 0  # clock at which that state arrived
         self.states_received = 0
-        self.owes_state = False  # whether a running learner still has to answer a request for its state
+        self.owes_state = False  # whether a running learner still has to answer the last request for its state
+        self.covered = -1  # batches sent before the last request that this learner has answered; -1: none
         self.trained_by: int | None = None  # incarnation of the learner that has made all updates so far
+        self.request = SaveRequest(era, 0)  # the last one
         self._patience = patience
         self._arrived_at: float | None = None  # when the state arrived; None: it is from a checkpoint
-        self._asked_at: float | None = None  # when it was last requested, set at the next tick
-        self._unanswered = 0  # requests to this learner process; some may be lost
-        self._quiet_since = -math.inf  # since when the learner sends no state although it could
-        self._batches_asked = self._batches_covered = 0
+        self._batches_asked = 0  # batches sent before the last request
+        self._asked_at: float | None = None  # when it was last sent, set at the next tick
         self._reports: list[Learning] = []
 
     @property
@@ -41,37 +39,28 @@ class LearnerRecord:
         """The updates in the state that a new learner starts from: those lost in a crash are due again."""
         return updates_in(self.state)
 
-    @property
-    def batches_covered(self) -> int:
-        """The batches up to which no update would be lost with the learner; some may have been lost with its link."""
-        return max(self._batches_covered, self.updates)
-
     def seated(self, incarnation: int) -> None:
         """Note that another process makes the updates from now on."""
-        self.trained_by, self._batches_covered, self._unanswered = incarnation, 0, 0
+        self.trained_by, self.covered = incarnation, -1
 
     def request_state(self, batches: int) -> list[Message]:
         """Return the request to a running learner for its state after this number of batches, unless one is open."""
         if self.owes_state:
             return []
-        self._batches_asked = batches
+        self.owes_state, self._batches_asked = True, batches
+        self.request = self.request._replace(number=self.request.number + 1)
         return self._ask()
 
-    def tick(self, heard: float, now: float) -> list[Message]:
-        """Repeat the request to a running learner, which was `heard` then, if it has not answered for long."""
-        if now - heard > 2 * timeouts.HEARTBEAT:
-            self._quiet_since = now
+    def tick(self, now: float) -> list[Message]:
+        """Repeat the request to a running learner if it has not answered for long."""
         if not self.owes_state:
-            if not self.may_send_newer(now):
-                self._unanswered = 0  # the others are lost
             return []
         if self._asked_at is None:
             self._asked_at = now
         return self._ask() if now - self._asked_at >= self._patience else []
 
-    def welcome(self, now: float) -> list[Message]:
+    def welcome(self) -> list[Message]:
         """Return what a learner gets after its Welcome: the state to start from, and the request that is still open."""
-        self._quiet_since = now
         return [self.state, *(self._ask() if self.owes_state else [])]
 
     def ended(self) -> None:
@@ -82,15 +71,9 @@ class LearnerRecord:
         """Keep a state that arrived at clock t; raise ValueError, without changing anything, if it is not plausible."""
         ensure_plausible(state, self.state, most_updates)
         self.state, self.state_t, self._arrived_at = state, t, now
-        self._quiet_since = now
         self.states_received += 1
-        if self.owes_state:
-            self.owes_state, self._batches_covered = False, self._batches_asked
-        self._unanswered = max(self._unanswered - 1, 0)
-
-    def may_send_newer(self, now: float) -> bool:
-        """Whether the newest state may answer an earlier request than the last one, whose answer is still to come."""
-        return self._unanswered > 0 and now - self._quiet_since < self._patience
+        if self.owes_state and (state.era, state.request) == self.request:
+            self.owes_state, self.covered = False, self._batches_asked
 
     def describe_state(self, now: float) -> str:
         """Describe the newest state, and how old it is."""
@@ -114,9 +97,8 @@ class LearnerRecord:
         self.state, self.report, self._reports = former.state, former.report, former._reports
 
     def _ask(self) -> list[Message]:
-        self.owes_state, self._asked_at = True, None
-        self._unanswered += 1
-        return [SaveRequest()]
+        self._asked_at = None
+        return [self.request]
 
 
 def ensure_plausible(state: LearnerState, known: LearnerState, most_updates: int) -> None:

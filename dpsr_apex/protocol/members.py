@@ -67,7 +67,7 @@ class Members:
             self._note(f"{session.title} joined{' again' if known else ''}", now)
         if session.role == "learner" and join.incarnation != self._learner.trained_by:
             self._seat_learner(join.incarnation)
-        return self._welcome(session, join, now)
+        return self._welcome(session, join)
 
     def end(self, session: Session, what: str, now: float, has_died: bool = False) -> None:
         """End a membership; `what` has happened, as text that follows the member's name."""
@@ -125,7 +125,7 @@ class Members:
         self._flow.rate.batches = self._learner.updates
         self._flow.events.add(LearnerSeated(incarnation, self._learner.updates))
 
-    def _welcome(self, session: Session, join: Join, now: float) -> Replies:
+    def _welcome(self, session: Session, join: Join) -> Replies:
         flow, is_actor = self._flow, session.role == "actor"
         stream = flow.actor_joined(session, join.sequence, join.acknowledged) if is_actor else None
         expected = stream.accepted if stream else 0
@@ -135,7 +135,7 @@ class Members:
         if session.role != "learner":
             return [welcome]
         flow.learner_joined()
-        return [welcome, *self._learner.welcome(now)]
+        return [welcome, *self._learner.welcome()]
 
     def _refuse(self, join: Join, reason: str, host: str, now: float) -> Replies:
         self._flow.traffic.refused_joins += 1

@@ -88,7 +88,7 @@ class ReplayService:
         self.run_id = run_id
         self.sessions = Sessions(run_id, emulator, config.system.lease, config.system.actors or 1)
         self.flow = Flow(config, replay, era, self.sessions)
-        self.learner = LearnerRecord(config.system.lease / 2)
+        self.learner = LearnerRecord(config.system.lease / 2, era)
         self.notes = Notes()
         self.members = Members(self.sessions, self.flow, self.learner, self.notes)
         self.starts = b""  # the file of moments at which some episodes begin; set from outside
@@ -179,7 +179,7 @@ class ReplayService:
             self._counted = counts
             self.events.add(Counted(counts))
         learner = self.sessions.learner
-        asked = self.learner.tick(learner.heard, now) if learner else []
+        asked = self.learner.tick(now) if learner else []
         return self._to_learner(asked) + self._advance(now)
 
     def _advance(self, now: float) -> list[Outgoing]:

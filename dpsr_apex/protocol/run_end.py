@@ -32,20 +32,21 @@ class RunEnd:
         self.is_finished = False
         self._service = service
         self._states = states
-        self._has_requested_state = False  # since it was asked to stop
+        self._batches = 0  # sent before it was asked to stop
         self._deadline = math.inf  # of the present phase
 
     def tick(self, is_asked: bool, now: float) -> list[Outgoing]:
         """Do what is due, several times a second; `is_asked`: the run should be stopped."""
         if self.phase is Phase.LEAVING:
             return []
-        answer = self._states.for_end(now)
+        answer = self._states.for_end()
         if answer.may_proceed:
             return self._say_goodbye(is_finished=True, now=now)
         if self.phase is Phase.SERVING:
             if not is_asked:
                 return answer.outgoing + self._states.for_crash()
             self.phase, self._deadline = Phase.AWAITING_STATE, now + timeouts.LEARNER_STATE
+            self._batches = self._service.rate.batches
         return answer.outgoing + self._stop(now)
 
     def may_save(self, now: float) -> bool:
@@ -53,15 +54,12 @@ class RunEnd:
         return self.phase is Phase.LEAVING and (self._service.everybody_left or now >= self._deadline)
 
     def _stop(self, now: float) -> list[Outgoing]:
-        """Wait for the learner's state after all batches so far; one that was requested earlier may be older."""
-        service, learner, requested = self._service, self._service.learner, list[Outgoing]()
-        if not (learner.owes_state or self._has_requested_state):
-            self._has_requested_state = True
-            requested = service.request_save()
-        may_come = service.sessions.learner is not None and (learner.owes_state or learner.may_send_newer(now))
-        if may_come and now < self._deadline:
-            return requested
-        if learner.owes_state:
+        """Wait for a state of the learner that was requested after all batches so far."""
+        service, learner = self._service, self._service.learner
+        is_missing = service.sessions.learner is not None and learner.covered < self._batches
+        if is_missing and now < self._deadline:
+            return service.request_save()
+        if is_missing:
             service.notes.add(f"The learner did not answer: the last checkpoint has {learner.describe_state(now)}.")
         return self._say_goodbye(is_finished=False, now=now)
 

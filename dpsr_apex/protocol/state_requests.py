@@ -25,7 +25,7 @@ class StateRequests:
     def __init__(self, service: ReplayService) -> None:
         self._service = service
         self._due: tuple[float, int] | None = None  # since when a checkpoint is due, and states received before
-        self._last: _LastRequest | None = None  # the request for the last state of the run
+        self._last: int | None = None  # the batches that the last state must cover; None before the run is finished
 
     def for_checkpoint(self, now: float) -> Answer:
         """Return whether to write the checkpoint that is due: a new state has arrived, or was awaited for long enough.
@@ -47,36 +47,24 @@ class StateRequests:
 
         So a crash repeats `run.learner_state_period` updates at most, and those made while the state was on its way.
         """
-        service = self._service
+        service, learner = self._service, self._service.learner
         period = service.config.run.learner_state_period
-        is_due = (
-            not service.finished and period > 0 and service.rate.batches - service.learner.batches_covered >= period
-        )
+        saved = max(learner.covered, learner.updates)  # some batches may have been lost with the learner's link
+        is_due = period > 0 and service.rate.batches - saved >= period and not service.finished
         return service.request_save() if is_due else []
 
-    def for_end(self, now: float) -> Answer:
+    def for_end(self) -> Answer:
         """Return whether the learner has sent its state after the last update of a finished run.
 
         If the learner ends before that, its successor is awaited: it starts from fewer updates, and the rest are due
         again. In free running there is no last update: batches may be sent until the members are told to leave.
         """
-        service, learner = self._service, self._service.learner
+        service = self._service
         if not service.finished or service.held:
             self._last = None
             return Answer(False, [])
-        has_more = self._last is not None and service.rate.batches > self._last.batches
-        if has_more and service.rate.steps_per_update:
-            self._last = None
-        if self._last is not None and learner.states_received > self._last.states_before:
-            has_come = not learner.may_send_newer(now)
-            return Answer(has_come, [], is_new=has_come)
-        if learner.owes_state:
-            return Answer(False, [])
-        request = service.request_save()
-        self._last = _LastRequest(service.rate.batches, learner.states_received) if request else None
-        return Answer(False, request)
-
-
-class _LastRequest(NamedTuple):
-    batches: int  # that were sent before it
-    states_before: int  # that were received before it
+        batches = service.rate.batches
+        self._last = batches if self._last is None or service.rate.steps_per_update else min(self._last, batches)
+        if service.learner.covered >= self._last:
+            return Answer(True, [], is_new=True)
+        return Answer(False, service.request_save())

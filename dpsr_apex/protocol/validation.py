@@ -6,7 +6,7 @@ cannot be restored. Whoever finds that reports it, and the transition is quarant
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from dpsr_apex.checksums import CHECKSUM_BYTES, are_intact
 from dpsr_apex.config import Config
 from dpsr_apex.formatting import counted
 from dpsr_apex.replay.layout import Layout
-from dpsr_apex.replay.records import Chains, Floats, Integers
+from dpsr_apex.replay.records import Chains, Floats
 from dpsr_apex.replay.slots import GREATEST_TD_ERROR
 from dpsr_apex.replay.transitions import Stack, Transitions
 
@@ -79,35 +79,17 @@ class Validation:
 
 def good_chains(chains: Chains, bad: Iterable[int]) -> Chains:
     """Return the chains without those that contain a `bad` transition, by its row; invalid ones are left unchanged."""
-    if not _fit_together(chains):
-        return chains
-    places = np.arange(chains.lengths.size)
-    return _pick(chains, np.setdiff1d(places, np.repeat(places, chains.lengths)[list(bad)]))
-
-
-def first_chains(chains: Chains, answered: Container[int]) -> Chains:
-    """Return one chain of each candidate that is not `answered`, its first; invalid ones are left unchanged."""
-    firsts = np.sort(np.unique(chains.identities, return_index=True)[1])
-    new = [place for place in firsts.tolist() if chains.identities[place].item() not in answered]
-    if len(new) == chains.identities.size or not _fit_together(chains):
-        return chains
-    return _pick(chains, np.array(new, dtype=np.int64))
-
-
-def _fit_together(chains: Chains) -> bool:
-    """Whether the lengths of the chains add up to their transitions."""
     count, lengths = len(chains.transitions), chains.lengths
     is_possible = ((lengths > 0) & (lengths <= count)).all()  # checked first: their sum could overflow
-    return bool(is_possible and lengths.size == chains.identities.size and lengths.sum() == count)
-
-
-def _pick(chains: Chains, places: Integers) -> Chains:
-    """Return the chains in these places."""
-    rows = np.flatnonzero(np.isin(np.repeat(np.arange(chains.lengths.size), chains.lengths), places))
+    if not is_possible or lengths.size != chains.identities.size or lengths.sum() != count:
+        return chains
+    belongs_to = np.repeat(np.arange(lengths.size), lengths)
+    good = np.setdiff1d(np.arange(lengths.size), belongs_to[list(bad)])
+    rows = np.flatnonzero(np.isin(belongs_to, good))
     return Chains(
-        chains.identities[places],
-        chains.lengths[places],
-        chains.rewards[places],
+        chains.identities[good],
+        lengths[good],
+        chains.rewards[good],
         chains.transitions.pick(rows),
         chains.td_errors[rows],
     )

@@ -69,13 +69,13 @@ class OpenRounds:
             raise ValueError(f"transition {others[0]} is not a candidate of round {number}")
         for identity, chain in chains.split():
             if identity in round_.answers:
-                self.count_late(1, len(chain.transitions))
+                self.count_late(1, 0)  # steps that nobody asked for; counted, they could end a run
             else:
                 round_.answers[identity] = chain
         return round_ if len(round_.answers) == round_.candidates.size else None
 
     def count_late(self, chains: int, steps: int) -> None:
-        """Count results that came after the end of their round, or twice."""
+        """Count results that came after the end of their round, with their steps, or twice."""
         self.counters.answers_late += chains
         self.counters.chain_steps_late += steps
 

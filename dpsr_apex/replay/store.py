@@ -92,17 +92,21 @@ class Store:
         record = _Record(frame_bytes)
         references = {column.name: column.empty(capacity) for column in record.references}
         identities = np.full(capacity, EMPTY, np.int64)
-        self.__setstate__((frame_bytes, np.zeros(capacity, record.dtype), references, identities))
+        raw = np.zeros(capacity, (np.void, record.dtype.itemsize))
+        self.__setstate__((frame_bytes, raw, references, identities))
         self._fill_blank(slice(None))
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """Return what a copy needs: without the views, which would become arrays of their own."""
-        return self.frame_bytes, self._records, self._references, self.slots.identities
+        """Return what a copy needs: without the views, which would become arrays of their own.
+
+        A copy of the records themselves would have any bytes between their fields.
+        """
+        return self.frame_bytes, self._raw, self._references, self.slots.identities
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.frame_bytes, self._records, self._references, identities = state
+        self.frame_bytes, self._raw, self._references, identities = state
         self._record = _Record(self.frame_bytes)
-        self._raw = self._records.view(np.dtype((np.void, self._record.dtype.itemsize)))
+        self._records = self._raw.view(self._record.dtype)
         self._about, self._rows = self._records["about"], self._records["row"]
         self._columns = {name: array[name] for array in (self._about, self._rows) for name in array.dtype.names or ()}
         self._number_columns = attrgetter(*self._record.names)

@@ -26,7 +26,7 @@ from dpsr_apex.wire.fields import Frame as Frame
 from dpsr_apex.wire.messages import Chunk, Message, Recycled, Refused
 from dpsr_apex.wire.values import BadValue
 
-PROTOCOL = 8
+PROTOCOL = 9
 MAX_FRAME = 2**20  # bytes in any one frame, and in all frames of a message; `fragments` sends larger ones
 MAX_HEADER = 2**20  # bytes in frame 0, which contains all strings
 MAX_ENTRIES = 64  # in frame 0; more than needed, so that messages of other versions can be recognized

@@ -225,17 +225,23 @@ class Learning(NamedTuple):
 
 
 class SaveRequest(NamedTuple):
-    """replay -> learner: request for its state after all batches sent before."""
+    """replay -> learner: request for its state after all batches sent before; repeated while it is not answered."""
+
+    era: int
+    number: int  # from 1
 
 
 class LearnerState(NamedTuple):
     """learner -> replay: its state; replay -> learner, after its Welcome: the state to start from.
 
-    `facts` is JSON and `arrays` safetensors; both are empty when there is none yet.
+    `facts` is JSON and `arrays` safetensors; both are empty when there is none yet. `era` and `request` are those of
+    the SaveRequest that is answered; a learner that ends sends its last state without one.
     """
 
     facts: str
     arrays: bytes
+    era: int = 0
+    request: int = 0
 
 
 # Messages to and from the owner of the run: its supervisor, and the commands that watch and change it.

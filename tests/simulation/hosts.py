@@ -279,6 +279,11 @@ class LearnerHost:
         """Items of work that wait."""
         return len(self._work)
 
+    @property
+    def updates_to_come(self) -> int | None:
+        """The updates after all batches that have come; None before it has a state to start from."""
+        return None if self.updates is None else self.updates + sum(isinstance(item, Batch) for item in self._work)
+
     def train(self, now: float) -> None:
         """Do the next item of work, if there is any, and publish weights if they are wanted."""
         match self._work.popleft() if self._work else None:
@@ -288,8 +293,8 @@ class LearnerHost:
                 assert self.updates is None, "a state came twice"
                 self.updates = json.loads(state.facts)["updates"] if state.facts else 0
                 self._publish(now)
-            case SaveRequest():
-                self.client.send(LearnerState(json.dumps({"updates": self.updates}), b"arrays"))
+            case SaveRequest(era, number):
+                self.client.send(LearnerState(json.dumps({"updates": self.updates}), b"arrays", era, number))
         if self._is_asked_to_publish:
             self._publish(now)
 

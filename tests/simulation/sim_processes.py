@@ -501,7 +501,7 @@ class ReplayProcess(Process):
         assert service.t == self.world.config.run.total_steps
         is_free = service.rate.steps_per_update == 0
         assert is_free or service.rate.batches >= service.rate.batches_due(service.t), "updates are owed"
-        made = self.world.learner.updates if self.world.learner else None
+        made = self.world.learner.updates_to_come if self.world.learner else None
         may_have_more = is_free or self.world.may_reorder  # batches after the request for the last state
         assert made is None or made <= service.learner.updates or may_have_more, "the last updates are not saved"
         assert not self.host.replay.rounds

@@ -316,10 +316,14 @@ class SyntheticLearner(Member):
     def __init__(self, run: RunDirectory, **changes: Any) -> None:
         super().__init__(run, "learner", **changes)
 
+    def await_request(self, state: LearnerState = STATE) -> LearnerState:
+        """Wait for a request for the state, and return this one as its answer."""
+        era, number = self.await_one(SaveRequest)
+        return state._replace(era=era, request=number)
+
     def give_state_and_leave(self) -> None:
         """Answer a head that is ending."""
-        self.await_one(SaveRequest)
-        self.send(self.STATE)
+        self.send(self.await_request())
         self.await_one(Goodbye)
         self.leave_ending_head()
 

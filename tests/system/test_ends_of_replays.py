@@ -12,7 +12,7 @@ import pytest
 
 from dpsr_apex.record.progress import is_trained
 from dpsr_apex.record.quarantine import read_quarantine
-from dpsr_apex.wire.messages import Batch, Chunk, Goodbye, LearnerState, SampleRequest, SaveRequest, Unusable
+from dpsr_apex.wire.messages import Batch, Chunk, Goodbye, LearnerState, SampleRequest, Unusable
 from tests.system.members import Head, Member, SyntheticLearner, new_run, serving_run
 from tests.system.runs import last_checkpoint
 from tests.unit.wire.examples import walk
@@ -57,9 +57,9 @@ def test_the_state_after_the_last_update_is_awaited_when_a_finished_run_is_stopp
 ) -> None:
     learner = learner_of(head, stack)
     actor = act(head, stack, STEPS)
-    learner.await_one(SaveRequest)
+    last = learner.await_request(NEWER)
     terminate(head)
-    learner.send(NEWER)
+    learner.send(last)
     assert learner.await_one(Goodbye).finished
     learner.leave_ending_head()
     actor.leave_ending_head()
@@ -71,7 +71,7 @@ def test_the_state_after_the_last_update_is_awaited_when_a_finished_run_is_stopp
 def test_a_run_without_its_last_updates_is_not_trained_and_can_be_continued(head: Head, stack: ExitStack) -> None:
     learner = learner_of(head, stack)
     actor = act(head, stack, STEPS)
-    learner.await_one(SaveRequest)
+    learner.await_request()
     learner.leave()
     terminate(head)
     assert not actor.await_one(Goodbye).finished
@@ -81,8 +81,7 @@ def test_a_run_without_its_last_updates_is_not_trained_and_can_be_continued(head
     assert not is_trained(head.run)
     with serving_run(head.run) as again:
         successor = stack.enter_context(closing(SyntheticLearner(head.run)))
-        successor.await_one(SaveRequest)
-        successor.send(NEWER)
+        successor.send(successor.await_request(NEWER))
         assert successor.await_one(Goodbye).finished
         successor.leave_ending_head()
         assert again.wait() == 0
@@ -95,8 +94,8 @@ def test_what_is_found_to_be_unusable_while_a_run_stops_is_kept_as_well(head: He
     learner.send(SampleRequest())
     batch = learner.await_one(Batch)
     terminate(head)
-    learner.await_one(SaveRequest)
-    learner.send(Unusable(batch.era, batch.identities[:1], "it cannot be trained on"), NEWER)
+    last = learner.await_request(NEWER)
+    learner.send(Unusable(batch.era, batch.identities[:1], "it cannot be trained on"), last)
     learner.await_one(Goodbye)
     learner.leave_ending_head()
     actor.leave_ending_head()

@@ -93,15 +93,9 @@ class JournalReader:
         return end if self._expected > start else 0
 
     def _stop(self, start: int, data: bytes, end: int) -> None:
-        """Note the tail that begins at `end`; raise DamagedJournal if a later record shows that it was promised.
-
-        Only records with the era of this segment count: what a client has sent may look like a record, but it does not
-        know the era.
-        """
+        """Note the tail that begins at `end`; raise DamagedJournal if a later record shows that it was promised."""
         later = {first: self._disk.read(path) for first, path in self._segments.items() if first > start}
-        header = parse(data, 0)
-        rest = [one for one in find_records(data, end) if header is None or one.place.era == header.place.era]
-        found = [*rest, *(record for other in later.values() for record in find_records(other, 0))]
+        found = [*find_records(data, end), *(record for other in later.values() for record in find_records(other, 0))]
         promised = max((record.place.promised for record in found), default=0)
         if promised > max(self._expected, self._since):
             lost = sum(not record.is_header for record in found)

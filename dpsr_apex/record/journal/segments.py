@@ -84,15 +84,22 @@ def parse(data: bytes, offset: int) -> Record | None:
 
 
 def find_records(data: bytes, offset: int) -> Iterator[Record]:
-    """Yield every valid record at or after an offset, whatever lies between them."""
+    """Yield every valid record of a segment at or after an offset, whatever lies between them.
+
+    Only records with the era of its header count, if that is intact: what a client has sent may look like a record, but
+    it does not know the era.
+    """
+    header = parse(data, 0)
     while True:
         candidates = [place for magic in (_HEADER, _RECORD) if (place := data.find(magic, offset)) >= 0]
         if not candidates:
             return
         record = parse(data, min(candidates))
-        offset = record.end if record else min(candidates) + 1
-        if record:
+        if record and (header is None or record.place.era == header.place.era):
+            offset = record.end
             yield record
+        else:
+            offset = min(candidates) + 1
 
 
 def segment_path(folder: Path, sequence: int) -> Path:

@@ -225,7 +225,7 @@ def test_a_refusal_ends_an_actor_and_what_is_not_for_it_is_logged(caplog: pytest
     client = acting()
     assert client.handle(Refused("a chunk is wrong"), 0.0) == [Rejected("a chunk is wrong")]
     assert not caplog.records
-    assert client.handle(SaveRequest(), 0.0) == []
+    assert client.handle(SaveRequest(7, 1), 0.0) == []
     assert "SaveRequest" in caplog.text
 
 
@@ -283,9 +283,9 @@ def test_a_learner_that_joins_again_requests_its_batches_again() -> None:
 
 def test_a_learner_without_a_state_is_not_asked_for_it() -> None:
     client = joined_learner()
-    assert client.handle(SaveRequest(), 0.0) == []
+    assert client.handle(SaveRequest(7, 1), 0.0) == []
     client.handle(STATE, 0.0)
-    assert client.handle(SaveRequest(), 0.0) == [Work(SaveRequest())]
+    assert client.handle(SaveRequest(7, 1), 0.0) == [Work(SaveRequest(7, 1))]
 
 
 def priorities(*names: int) -> Priorities:

@@ -73,6 +73,7 @@ from tests.unit.protocol.watched_service import (
     chunk,
     enter,
     filled,
+    give_state,
     join,
     only,
     recycled,
@@ -366,10 +367,10 @@ def test_without_a_learner_no_state_is_awaited() -> None:
 def test_a_state_that_was_asked_for_is_awaited_until_it_comes() -> None:
     replay = service()
     enter(replay, "learner-0")
-    assert replay.request_save() == [Outgoing(b"learner-0", SaveRequest())]
+    assert replay.request_save() == [Outgoing(b"learner-0", SaveRequest(ERA, 1))]
     assert replay.request_save() == []
     assert replay.learner.owes_state
-    assert replay.handle(b"learner-0", LearnerState('{"updates": 0}', b"1"), 0.0) == []
+    assert give_state(replay, 0) == []
     assert (replay.learner.owes_state, replay.learner.states_received, replay.learner.state.arrays) == (False, 1, b"1")
 
 
@@ -644,7 +645,7 @@ def test_a_state_that_does_not_come_is_asked_for_again() -> None:
         replay.handle(b"learner-0", Heartbeat(0), now)
         asked += only(replay.tick(now), SaveRequest)
     assert 2 <= len(asked) <= 4, "every half a lease"
-    replay.handle(b"learner-0", LearnerState('{"updates": 0}', b"1"), 20.0)
+    give_state(replay, 0, now=20.0)
     assert not replay.learner.owes_state
     assert not only(replay.tick(30.0), SaveRequest)
 

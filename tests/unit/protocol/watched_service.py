@@ -21,9 +21,11 @@ from dpsr_apex.wire.messages import (
     Acknowledged,
     Chunk,
     Join,
+    LearnerState,
     Message,
     Recycle,
     Recycled,
+    SaveRequest,
     Welcome,
 )
 
@@ -87,6 +89,22 @@ def service(config: Config = CONFIG, **changes: Any) -> KeyedService:
         own = {name: value for name, value in changes.items() if hasattr(part, name)}
         config = replace(config, **{section: replace(part, **own)})
     return KeyedService(config, WatchedReplay(config), "run-1", "0.12.1", ERA)
+
+
+def ask(number: int) -> list[Outgoing]:
+    """Request number `number` for the learner's state."""
+    return [Outgoing(b"learner-0", SaveRequest(ERA, number))]
+
+
+def state_of(replay: KeyedService, updates: int) -> LearnerState:
+    """The learner's answer to the last request for its state."""
+    era, number = replay.learner.request
+    return LearnerState(f'{{"updates": {updates}}}', b"1", era, number)
+
+
+def give_state(replay: KeyedService, updates: int, now: float = 0.0) -> list[Outgoing]:
+    """Let the learner answer the last request for its state."""
+    return replay.handle(b"learner-0", state_of(replay, updates), now)
 
 
 def inserted(replay: KeyedService) -> list[tuple[int, int]]:
@@ -186,10 +204,10 @@ def filled(config: Config = CONFIG, **changes: Any) -> tuple[KeyedService, list[
     return replay, requests
 
 
-def restarted(replay: KeyedService) -> KeyedService:
+def restarted(replay: KeyedService, era: int = ERA) -> KeyedService:
     """Another process of it, from what it saves; what was inserted is remembered across processes."""
     facts, arrays = replay.save()
-    other = KeyedService(replay.config, WatchedReplay(replay.config), "run-1", "0.12.1", ERA)
+    other = KeyedService(replay.config, WatchedReplay(replay.config), "run-1", "0.12.1", era)
     other.load(State(json.loads(json.dumps(facts)), arrays))
     inserted(other).extend(inserted(replay))
     return other

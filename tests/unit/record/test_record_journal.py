@@ -13,7 +13,7 @@ from dpsr_apex.record.journal.disk import Disk, RealDisk
 from dpsr_apex.record.journal.journal import DiskFull, Journal, make_durable, remove_all
 from dpsr_apex.record.journal.learner import read_learner, remove_learner, write_learner
 from dpsr_apex.record.journal.reader import DamagedJournal, JournalReader, remove_tail
-from dpsr_apex.record.journal.segments import Place, list_segments, pack_record, parse, read_facts
+from dpsr_apex.record.journal.segments import Place, list_segments, newest_t, pack_record, parse, read_facts
 from dpsr_apex.wire.messages import LearnerState
 from tests.simulation.disk import Killed, SimDisk
 
@@ -130,6 +130,20 @@ def test_content_that_looks_like_a_record_does_not_make_an_interrupted_write_loo
     disk.open(path).truncate(len(disk.read(path)) - 3)
     numbers, reader = read(disk)
     assert numbers == [0, 1, 2]
+    assert reader.tail is not None
+    assert newest_t(disk, FOLDER) == reader.t
+
+
+def test_content_of_a_later_segment_that_looks_like_a_record_does_not_either(disk: SimDisk) -> None:
+    journal = open_journal(disk, awaits_sync=True)
+    append(journal, 3)
+    journal.roll()
+    forged = b"".join(pack_record(Place(era=99, sequence=9, promised=9, t=9), [b"made by a client"]))
+    journal.append([forged, b"the rest"], 4)
+    for path in list_segments(disk, FOLDER).values():
+        disk.open(path).truncate(len(disk.read(path)) - 3)
+    numbers, reader = read(disk)
+    assert numbers == [0, 1]
     assert reader.tail is not None
 
 

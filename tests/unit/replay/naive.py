@@ -355,9 +355,11 @@ class NaiveReplay:
 
     def answer(self, number: int, identities: Sequence[int], chains: Sequence[NaiveChain]) -> None:
         for identity, chain in zip(identities, chains, strict=True):
-            if number not in self.rounds or identity in self.rounds[number].answers:
+            if number not in self.rounds:
                 self.counters.answers_late += 1
                 self.counters.chain_steps_late += len(chain.rows)
+            elif identity in self.rounds[number].answers:
+                self.counters.answers_late += 1
             else:
                 self.rounds[number].answers[identity] = chain
         if number not in self.rounds:

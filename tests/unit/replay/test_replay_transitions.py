@@ -6,6 +6,7 @@ import gc
 import shutil
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,9 @@ def test_all_that_is_not_in_the_record_of_a_slot_counts(frame_bytes: int, sizes:
     store = Store(3, frame_bytes)
     store.write(np.array([1]), from_lists(s_tm1=[(b"1234",)], s_t=[(b"5678",)], snapshots=[b"890"]))
     assert store.sizes(np.arange(3)).tolist() == sizes
+
+
+def test_a_copy_has_the_same_bytes_between_its_fields_too() -> None:
+    store = Store(3)
+    store._raw.view(np.uint8)[:] = 7
+    assert deepcopy(store)._raw.tobytes() == store._raw.tobytes()
