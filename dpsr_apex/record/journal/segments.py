@@ -20,7 +20,8 @@ SUFFIX = ".journal"
 DAMAGED = ".damaged"  # suffix of what was given up because it was damaged
 FORMAT = 1
 
-_HEADER, _RECORD = b"DPJh", b"DPJr"  # magic numbers
+_MAGIC = b"DPJ"  # both magic numbers begin with it
+_HEADER, _RECORD = _MAGIC + b"h", _MAGIC + b"r"
 _PREFIX = struct.Struct("<4sI")  # magic number, checksum of everything after it
 _FIELDS = struct.Struct("<QQQQQ")  # size of the content, era, sequence, promised, t
 _OVERHEAD = _PREFIX.size + _FIELDS.size
@@ -85,12 +86,9 @@ def parse(data: bytes, offset: int) -> Record | None:
 
 def find_records(data: bytes, offset: int) -> Iterator[Record]:
     """Yield every valid record at or after an offset, whatever lies between them."""
-    while True:
-        candidates = [place for magic in (_HEADER, _RECORD) if (place := data.find(magic, offset)) >= 0]
-        if not candidates:
-            return
-        record = parse(data, min(candidates))
-        offset = record.end if record else min(candidates) + 1
+    while (place := data.find(_MAGIC, offset)) >= 0:
+        record = parse(data, place)
+        offset = record.end if record else place + 1
         if record:
             yield record
 
