@@ -127,10 +127,12 @@ def ensure_same(config: Config, kept: Path) -> None:
     """Raise ConfigError if the config differs from the one saved in `kept`, except in a number of actors above 0."""
     there, here = settings(load_config(kept)), settings(config)
     changeable = set() if 0 in (there["system.actors"], here["system.actors"]) else {"system.actors"}
-    differing = [f"{key} = {there[key]!r}" for key in there.keys() - changeable if there[key] != here[key]]
+    differing = sorted(key for key in there.keys() - changeable if there[key] != here[key])
     if differing:
-        found = ", ".join(sorted(differing))
-        raise ConfigError(f"{kept.parent} holds another run, with {found}; use `dpsr-apex resume {kept.parent}`")
+        found = ", ".join(f"{key} = {there[key]!r}" for key in differing)
+        longer = ("--steps", str(here["run.total_steps"])) if differing == ["run.total_steps"] else ()
+        again = pasteable("resume", kept.parent, *longer)
+        raise ConfigError(f"{kept.parent} holds another run, with {found}. To continue that run: {again}")
 
 
 @cache

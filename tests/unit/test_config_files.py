@@ -25,6 +25,7 @@ from dpsr_apex.config import (
     validate,
 )
 from dpsr_apex.config_files import describe_params, dump_config, ensure_same, load_config
+from dpsr_apex.formatting import pasteable
 from dpsr_apex.imports import CLASS_NAME
 from dpsr_apex.schedules import Schedule, constant
 
@@ -347,8 +348,18 @@ def test_a_run_may_continue_with_another_number_of_actors(tmp_path: Path, kept: 
 @pytest.mark.parametrize(("kept", "given"), [(0, 1), (1, 0), (0, None), (None, 0)])
 def test_a_single_process_run_continues_as_one(tmp_path: Path, kept: int | None, given: int | None) -> None:
     path = written(tmp_path, dump_config(with_actors(kept)))
-    with pytest.raises(ConfigError, match=rf"holds another run, with system\.actors = {kept};"):
+    with pytest.raises(ConfigError, match=rf"holds another run, with system\.actors = {kept}\."):
         ensure_same(with_actors(given), path)
+
+
+@pytest.mark.parametrize(("settings", "again"), [(["run.total_steps=60_000"], " --steps 60000"), (["run.seed=7"], "")])
+def test_another_run_is_refused_with_the_command_that_continues_it(
+    tmp_path: Path, settings: list[str], again: str
+) -> None:
+    path = written(tmp_path, dump_config(load_config("cartpole")))
+    with pytest.raises(ConfigError) as refusal:
+        ensure_same(load_config("cartpole", overrides=settings), path)
+    assert str(refusal.value).endswith(f"To continue that run: {pasteable('resume', tmp_path)}{again}")
 
 
 @pytest.mark.parametrize(
