@@ -11,12 +11,13 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
 from dpsr_apex.config import SECTIONS, SETTINGS, Config, ConfigError, Fault, find_faults, settings
+from dpsr_apex.formatting import pasteable
 from dpsr_apex.kinds import SomeOf, describe, fits, is_number
 from dpsr_apex.schedules import Schedule, constant
 
@@ -126,10 +127,12 @@ def ensure_same(config: Config, kept: Path) -> None:
     """Raise ConfigError if the config differs from the one saved in `kept`, except in a number of actors above 0."""
     there, here = settings(load_config(kept)), settings(config)
     changeable = set() if 0 in (there["system.actors"], here["system.actors"]) else {"system.actors"}
-    differing = [f"{key} = {there[key]!r}" for key in there.keys() - changeable if there[key] != here[key]]
+    differing = sorted(key for key in there.keys() - changeable if there[key] != here[key])
     if differing:
-        found = ", ".join(sorted(differing))
-        raise ConfigError(f"{kept.parent} holds another run, with {found}; use `dpsr-apex resume {kept.parent}`")
+        found = ", ".join(f"{key} = {there[key]!r}" for key in differing)
+        longer = ("--steps", str(here["run.total_steps"])) if differing == ["run.total_steps"] else ()
+        again = pasteable("resume", kept.parent, *longer)
+        raise ConfigError(f"{kept.parent} holds another run, with {found}. To continue that run: {again}")
 
 
 @cache
@@ -167,6 +170,11 @@ def find_file(source: str | Path, shipped: Mapping[str, Path], kind: str) -> Pat
         return Path(source)
     if name in shipped:
         return shipped[name]
+    if (Path(source) / "config.toml").is_file():
+        raise ConfigError(
+            f"{source} is a run directory. To continue it: {pasteable('resume', source)}. To start a new run with its "
+            f"settings: {pasteable('train', Path(source) / 'config.toml')}"
+        )
     raise ConfigError(f"{source} is neither a file nor one of `dpsr-apex list {kind}`{_hint(name, shipped)}")
 
 
@@ -257,7 +265,18 @@ def _refusal(key: str, raw: Any) -> str | None:
     if key not in SETTINGS:
         return f"{key} is not a setting{_hint_setting(key) or _neighbours(key)}"
     kind = SETTINGS[key].kind
-    return None if fits(kind, _from_toml(kind, raw)) else str(Fault(key, raw, describe(kind)))
+    if fits(kind, _from_toml(kind, raw)):
+        return None
+    if kind is Schedule and isinstance(raw, dict) and (whole := _completed(key, raw)):
+        return f"{key} must be a whole schedule, such as '{key} = {toml_value(whole)}' (got {toml_value(raw)})"
+    return str(Fault(key, raw, describe(kind)))
+
+
+def _completed(key: str, part: dict[str, Any]) -> Schedule | None:
+    """Return the default schedule of a setting with some numbers replaced; None if `part` has anything else."""
+    default = asdict(settings(Config())[key])
+    is_part = part.keys() <= default.keys() and all(map(is_number, part.values()))
+    return Schedule(**default | {name: float(number) for name, number in part.items()}) if is_part else None
 
 
 def _hint_setting(key: str) -> str:

@@ -7,13 +7,14 @@ arguments, and `run` loads what the command needs and returns the exit code.
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from dpsr_apex import __version__
 from dpsr_apex.cli.arguments import fail
@@ -48,6 +49,28 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         super().add_argument(action)
         if isinstance(action, argparse._SubParsersAction):
             self._action_max_length += self._indent_increment
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parser of the command line, or of one command, that refuses wrong input in one line."""
+
+    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+        """Parse what is known, and refuse the rest here, where the command and its options are known."""
+        parsed, rest = super().parse_known_args(*given, **named)
+        if rest:
+            self.error(f"unrecognized arguments: {shlex.join(rest)}{self._hint(rest[0])}")
+        return parsed, rest
+
+    def _hint(self, word: str) -> str:
+        """Suggest an option that resembles this word; empty if there is none."""
+        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        options = [option for action in shown for option in action.option_strings]
+        close = difflib.get_close_matches(word.partition("=")[0], options, n=1, cutoff=0.75)
+        return f"; did you mean {close[0]}?" if close else ""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and which command prints the usage, and exit with code 2."""
+        self.exit(2, f"{self.prog}: {message} (usage: {self.prog} --help)\n")
 
 
 class CommandModule(Protocol):
@@ -94,7 +117,7 @@ def _describe(error: Exception) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="dpsr-apex",
         description=DESCRIPTION,
         epilog=EXAMPLES,

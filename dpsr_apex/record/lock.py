@@ -22,6 +22,7 @@ from typing import NamedTuple, Self
 
 from dpsr_apex import timeouts
 from dpsr_apex.files import PRIVATE
+from dpsr_apex.formatting import pasteable
 from dpsr_apex.record.run_directory import LOCK, REPLAY_LOCK, RunDirectory, RunDirectoryError
 
 _RUNNING, _ENDING = "running", "ending"
@@ -152,8 +153,10 @@ def _wait_for_lock(run: RunDirectory, descriptor: int, seconds: float, at_once: 
     while not _has_locked(descriptor):
         holder, waited = _Holder.of(descriptor), time.monotonic() - began
         if waited > seconds or (at_once and holder is not None and holder.runs_here):
-            what = holder or "another process"
-            raise RunDirectoryError(f"{run.path} is running already, in {what}. Stop that run first, or watch it")
+            watch = pasteable("watch", run.path)
+            raise RunDirectoryError(
+                f"{run.path} is running already, in {holder or 'another process'}. Stop it first, or watch it: {watch}"
+            )
         if waited > timeouts.LOCK_MESSAGE and not reported:
             sys.stderr.write(f"dpsr-apex: {run.path} is still being served; waiting up to {seconds:.0f} s\n")
             reported = True

@@ -135,7 +135,7 @@ def test_a_wrong_config_is_refused_in_one_line_before_torch_is_loaded(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_options_that_do_not_exist_are_refused_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (
         ["train", "cartpole", "--speed"],
         ["eval", "run", "--episodes", "0"],

@@ -60,6 +60,31 @@ def test_every_argument_has_a_help_text(name: str) -> None:
     assert all(action.help for action in commands.choices[name]._actions)
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "train cartpole --metod=1",
+            "dpsr-apex train: unrecognized arguments: --metod=1; did you mean --method? (",
+        ),
+        (
+            "experiment cartpole --dryrun",
+            "dpsr-apex experiment: unrecognized arguments: --dryrun; did you mean --dry-run?",
+        ),
+        ("eval run --epsilon 1", "dpsr-apex eval: unrecognized arguments: --epsilon 1 (usage: dpsr-apex eval --help)"),
+        ("resume run --lifelin", "dpsr-apex resume: unrecognized arguments: --lifelin (usage"),
+        ("train --method dpsr", "dpsr-apex train: the following arguments are required: CONFIG (usage"),
+        ("", "dpsr-apex: the following arguments are required: COMMAND (usage: dpsr-apex --help)"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_line(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    assert ended.value.code == 2
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith(words)
+
+
 def test_a_command_that_is_printed_can_be_parsed() -> None:
     words = shlex.split(pasteable("resume", Path("runs/with a blank"), "--steps", "5"))[1:]
     assert parser().parse_args(words).run_dir == Path("runs/with a blank")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from dpsr_apex.config import (
     validate,
 )
 from dpsr_apex.config_files import describe_params, dump_config, ensure_same, load_config
+from dpsr_apex.formatting import pasteable
 from dpsr_apex.imports import CLASS_NAME
 from dpsr_apex.schedules import Schedule, constant
 
@@ -131,10 +133,13 @@ def test_a_later_override_wins() -> None:
         ("env.arguments.born=1999-01-01", "env.arguments must be a table of strings"),
         ("run.seed=1979-05-27", "run.seed must be an integer (got datetime.date(1979, 5, 27))"),
         ("run.seed=1\nrun.threads=2", "an integer"),
-        ("actor.exploration={ start = 1.0 }", "actor.exploration must be a finite number, or a schedule such as"),
+        (
+            "actor.exploration={ start = 1.0 }",
+            "'actor.exploration = { start = 1.0, end = 0.02, over = 0.1 }' (got { start = 1.0 })",
+        ),
         ("actor.exploration={ start = 1, end = 0, until = 5 }", "a finite number, or a schedule such as"),
         ("actor.exploration={ start = true, end = 0 }", "a finite number, or a schedule such as"),
-        ("actor.exploration.end=0.1", "a finite number, or a schedule such as"),
+        ("actor.exploration.end=low", "a finite number, or a schedule such as"),
         (
             "replay.method=PER",
             "replay.method must be one of 'dpsr', 'double', 'per', 'per_rank', 'uniform' (got 'PER')",
@@ -149,6 +154,17 @@ def test_a_wrong_override_is_refused(override: str, words: str) -> None:
         load_config("cartpole", overrides=[override])
     assert words in str(refusal.value)
     assert "(from " in str(refusal.value)
+
+
+@pytest.mark.parametrize("part", ["actor.exploration.over=0.3", "replay.bias_annealing.end=1", "actor.exploration={}"])
+def test_a_part_of_a_schedule_is_refused_with_an_override_that_works(part: str) -> None:
+    with pytest.raises(ConfigError, match="must be a whole schedule") as refusal:
+        load_config("cartpole", overrides=[part])
+    (whole,) = re.findall(r"such as '(.+?)'", str(refusal.value))
+    key, _, number = part.partition("=")
+    section, name, *one = key.split(".")
+    schedule = getattr(getattr(load_config("cartpole", overrides=[whole]), section), name)
+    assert not one or getattr(schedule, one[0]) == float(number)
 
 
 def test_an_override_without_a_value_is_refused() -> None:
@@ -202,6 +218,12 @@ def test_a_missing_file_is_reported_with_a_similar_name(tmp_path: Path) -> None:
         load_config(tmp_path / "cartpole.toml")
     with pytest.raises(ConfigError, match=r"did you mean cartpole\?"):
         load_config("cartpol")
+
+
+def test_a_run_directory_is_not_a_config(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(dump_config(Config()))
+    with pytest.raises(ConfigError, match=r"is a run directory\. To continue it: dpsr-apex resume"):
+        load_config(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["base/paper", "sets", "../pyproject", "atari", ""])
@@ -326,8 +348,18 @@ def test_a_run_may_continue_with_another_number_of_actors(tmp_path: Path, kept: 
 @pytest.mark.parametrize(("kept", "given"), [(0, 1), (1, 0), (0, None), (None, 0)])
 def test_a_single_process_run_continues_as_one(tmp_path: Path, kept: int | None, given: int | None) -> None:
     path = written(tmp_path, dump_config(with_actors(kept)))
-    with pytest.raises(ConfigError, match=rf"holds another run, with system\.actors = {kept};"):
+    with pytest.raises(ConfigError, match=rf"holds another run, with system\.actors = {kept}\."):
         ensure_same(with_actors(given), path)
+
+
+@pytest.mark.parametrize(("settings", "again"), [(["run.total_steps=60_000"], " --steps 60000"), (["run.seed=7"], "")])
+def test_another_run_is_refused_with_the_command_that_continues_it(
+    tmp_path: Path, settings: list[str], again: str
+) -> None:
+    path = written(tmp_path, dump_config(load_config("cartpole")))
+    with pytest.raises(ConfigError) as refusal:
+        ensure_same(load_config("cartpole", overrides=settings), path)
+    assert str(refusal.value).endswith(f"To continue that run: {pasteable('resume', tmp_path)}{again}")
 
 
 @pytest.mark.parametrize(

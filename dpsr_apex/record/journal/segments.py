@@ -20,7 +20,8 @@ SUFFIX = ".journal"
 DAMAGED = ".damaged"  # suffix of what was given up because it was damaged
 FORMAT = 1
 
-_HEADER, _RECORD = b"DPJh", b"DPJr"  # magic numbers
+_MAGIC = b"DPJ"  # both magic numbers begin with it
+_HEADER, _RECORD = _MAGIC + b"h", _MAGIC + b"r"
 _PREFIX = struct.Struct("<4sI")  # magic number, checksum of everything after it
 _FIELDS = struct.Struct("<QQQQQ")  # size of the content, era, sequence, promised, t
 _OVERHEAD = _PREFIX.size + _FIELDS.size
@@ -68,14 +69,14 @@ def read_facts(header: Record) -> dict[str, Any]:
     return facts
 
 
-def parse(data: bytes, offset: int) -> Record | None:
-    """Return the record at an offset; None if there is no valid one."""
+def parse(data: bytes, offset: int, era: int | None = None) -> Record | None:
+    """Return the record at an offset, of this era if one is given; None if there is no valid one."""
     if len(data) - offset < _OVERHEAD:
         return None
     magic, checksum = _PREFIX.unpack_from(data, offset)
     size, *fields = _FIELDS.unpack_from(data, offset + _PREFIX.size)
     start = offset + _OVERHEAD
-    if magic not in (_HEADER, _RECORD) or size > len(data) - start:
+    if magic not in (_HEADER, _RECORD) or size > len(data) - start or era not in (None, fields[0]):
         return None
     checked = memoryview(data)[offset + _PREFIX.size : start + size]
     if zlib.crc32(checked) != checksum:
@@ -90,16 +91,12 @@ def find_records(data: bytes, offset: int) -> Iterator[Record]:
     it does not know the era.
     """
     header = parse(data, 0)
-    while True:
-        candidates = [place for magic in (_HEADER, _RECORD) if (place := data.find(magic, offset)) >= 0]
-        if not candidates:
-            return
-        record = parse(data, min(candidates))
-        if record and (header is None or record.place.era == header.place.era):
-            offset = record.end
+    era = header.place.era if header else None
+    while (place := data.find(_MAGIC, offset)) >= 0:
+        record = parse(data, place, era)
+        offset = record.end if record else place + 1
+        if record:
             yield record
-        else:
-            offset = min(candidates) + 1
 
 
 def segment_path(folder: Path, sequence: int) -> Path:

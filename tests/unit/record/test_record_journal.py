@@ -13,7 +13,15 @@ from dpsr_apex.record.journal.disk import Disk, RealDisk
 from dpsr_apex.record.journal.journal import DiskFull, Journal, make_durable, remove_all
 from dpsr_apex.record.journal.learner import read_learner, remove_learner, write_learner
 from dpsr_apex.record.journal.reader import DamagedJournal, JournalReader, remove_tail
-from dpsr_apex.record.journal.segments import Place, list_segments, newest_t, pack_record, parse, read_facts
+from dpsr_apex.record.journal.segments import (
+    Place,
+    find_records,
+    list_segments,
+    newest_t,
+    pack_record,
+    parse,
+    read_facts,
+)
 from dpsr_apex.wire.messages import LearnerState
 from tests.simulation.disk import Killed, SimDisk
 
@@ -89,6 +97,24 @@ def test_a_header_states_the_process_and_the_first_record(disk: SimDisk) -> None
     assert header is not None
     assert (header.is_header, header.place.era, header.place.sequence) == (True, 99, 7)
     assert read_facts(header)["config"] == "of this run"
+
+
+def test_records_are_found_without_searching_a_byte_twice(disk: SimDisk) -> None:
+    """The newest clock of a run is read from a whole segment, which has thousands of records."""
+    searched = 0
+
+    class Searched(bytes):
+        def find(self, wanted: bytes, start: int) -> int:  # type: ignore[override]
+            nonlocal searched
+            place = super().find(wanted, start)
+            searched += (len(self) if place < 0 else place) - start
+            return place
+
+    append(open_journal(disk), 14)
+    path = next(iter(list_segments(disk, FOLDER).values()))
+    data = Searched(b"torn" + disk.read(path))
+    assert len(list(find_records(data, 0))) > 5
+    assert searched <= len(data)
 
 
 def test_an_empty_journal_has_no_records(disk: SimDisk) -> None:
