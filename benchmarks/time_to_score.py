@@ -7,7 +7,8 @@ base, for vectors `classic` and for MinAtar `modern`, with the changes in `score
 many reached it is in the results.
 
 It takes hours, so it is no part of `make bench`. Finished runs are kept in a file, so that the same command continues
-after an interruption; runs of another machine are repeated, because CPU times of two machines cannot be compared.
+after an interruption; runs of another kind of machine are repeated, because their CPU times cannot be compared. Those
+that are published are in docs/bench/time_to_score.jsonl.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Finished:
         rows = map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
         self._outcomes = {tuple(row["run"]): Trained(**row["outcome"]) for row in rows}
 
-    def outcome(self, name: str, program: str, seed: int, command: list[str]) -> Trained:
-        """Return the outcome of a run, which is made if it has not finished before."""
+    def train(self, name: str, program: str, seed: int, command: list[str]) -> None:
+        """Make a run that has not finished before."""
         run = (self._machine, name, program, seed)
         if run not in self._outcomes:
             self._outcomes[run] = found = trained_by(command)
@@ -56,7 +57,10 @@ class Finished:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"run": run, "outcome": found._asdict()}) + "\n")
         print(f"{name}, seed {seed}, {program}: {self._outcomes[run]}", flush=True)
-        return self._outcomes[run]
+
+    def by_seed(self, name: str, program: str) -> dict[int, Trained]:
+        """Return the outcomes of one program on one task."""
+        return {run[-1]: found for run, found in self._outcomes.items() if run[:-1] == (self._machine, name, program)}
 
 
 def trained_by(command: list[str]) -> Trained:
@@ -76,41 +80,45 @@ def commands(name: str, task: Task, seed: int) -> Mapping[str, list[str]]:
     return {"ours": [sys.executable, "-m", "benchmarks.score_run", name, str(seed)]} | peers
 
 
-def compare(report: Report, finished: Finished, name: str, task: Task, seeds: int) -> None:
-    """Compare all programs on one task; they run one after the other, seed by seed."""
-    rounds = [
-        {
-            program: finished.outcome(name, program, seed, command)
-            for program, command in commands(name, task, seed).items()
-        }
-        for seed in range(seeds)
-    ]
+def train(finished: Finished, name: str, seeds: int) -> None:
+    """Make all runs of one task that have not finished before, one after the other, seed by seed."""
+    for seed in range(seeds):
+        for program, command in commands(name, TASKS[name], seed).items():
+            finished.train(name, program, seed, command)
+
+
+def compare(report: Report, finished: Finished, name: str) -> None:
+    """Compare all programs on one task, each peer with ours for the seeds that have finished with both."""
+    task, ours = TASKS[name], finished.by_seed(name, "ours")
+    report.figures[name] = {}
     for label in PEERS.values():
-        reached = " and ".join(
-            f"{sum(found[who].reached for found in rounds)} of {seeds} by {who}" for who in ("ours", label)
-        )
+        theirs = finished.by_seed(name, label)
+        seeds = sorted(ours.keys() & theirs.keys())
+        if not seeds:
+            continue
+        outcomes = {"ours": [ours[seed] for seed in seeds], label: [theirs[seed] for seed in seeds]}
+        report.figures[name][label] = {who: [one._asdict() for one in found] for who, found in outcomes.items()}
+        reached = [f"{sum(one.reached for one in found)} of {len(found)}" for found in outcomes.values()]
+        median = spread([one.cpu for one in outcomes[label]]).median
         report.compare(
             Comparison(
-                work=f"CPU time to a mean of {task.score:g} in {task.env} (base {task.base}, tuned; {seeds} seeds)",
-                baseline=f"{label}; reached: {reached}",
+                work=f"CPU time to a mean of {task.score:g} in {task.env} (base {task.base}, tuned)",
+                baseline=f"{label} (reached in {reached[0]} runs of ours, in {reached[1]} of theirs)",
                 unit="CPU s",
-                ours=spread([found["ours"].cpu for found in rounds]),
-                peer=spread([found[label].cpu for found in rounds]),
+                ours=spread([one.cpu for one in outcomes["ours"]]),
+                peer=spread([one.cpu for one in outcomes[label]]),
                 # Seeds are not paired: each of ours is compared with the median of theirs.
-                ratio=spread(
-                    [spread([one[label].cpu for one in rounds]).median / found["ours"].cpu for found in rounds]
-                ),
+                ratio=spread([median / one.cpu for one in outcomes["ours"]]),
                 goal=GOAL,
             )
         )
-    outcomes = [{who: found._asdict() for who, found in one.items()} for one in rounds]
-    report.figures[name] = {"seeds": outcomes}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--task", choices=TASKS, action="append", help="(default: all)")
     parser.add_argument("--seeds", type=int, default=5, help="(default: %(default)s)")
+    parser.add_argument("--report", action="store_true", help="make no runs: compare those that have finished")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to this file")
     parser.add_argument(
         "--finished",
@@ -123,7 +131,9 @@ def main() -> int:
     report = Report("time_to_score")
     finished = Finished(arguments.finished)
     for name in arguments.task or TASKS:
-        compare(report, finished, name, TASKS[name], arguments.seeds)
+        if not arguments.report:
+            train(finished, name, arguments.seeds)
+        compare(report, finished, name)
     return report.finish(arguments.json)
 
 
